@@ -1,4 +1,4 @@
-// What an engine is made with: the same on every rank.
+// The configuration of an engine; it is identical on all ranks. Engine's constructor takes it.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 namespace ringcomm {
 
 struct EngineConfig {
-  std::size_t fusion_bytes = 64 << 20;  // largest fused bucket
-  std::size_t cache_capacity = 4096;    // names remembered per set
+  std::size_t fusion_bytes = 64 << 20;  // bytes of the largest fused bucket
+  std::size_t cache_capacity = 4096;    // names that each set remembers
   double stall_warn_seconds = 60;       // 0: never
   double stall_fail_seconds = 0;        // 0: never
   ChannelConfig channel;

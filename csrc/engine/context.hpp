@@ -1,4 +1,4 @@
-// What the engine's parts share.
+// The state that the parts of an engine share: configuration, transport, tags, and the mutex.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ struct Context {
   Context(std::shared_ptr<Transport> t, EngineConfig c)
       : config(std::move(c)), transport(std::move(t)), tags(transport->tag_limit()),
         letters(transport, agreement->sent, agreement->received), control(letters) {}
-  const EngineConfig config;                   // with an account, of all its channels: they have turns
+  const EngineConfig config;                   // with an account, which all channels share
   const std::shared_ptr<Transport> transport;  // of the channels
   const TagMap tags;
   mutable std::mutex
-      mutex;  // guards what user threads and the worker share; held briefly, never while anything is called back
+      mutex;  // guards the data that user threads and the worker share; held briefly, never during a callback
   std::size_t open = 0;  // operations in flight in all sets; guarded
   const std::shared_ptr<Entry> agreement = config.channel.account->entry("agreement", "letters");
-  CountedTransport letters;  // that transport, for what is no channel's; the worker's
-  Control control;           // the worker's
+  CountedTransport letters;  // the same transport, for messages outside channels; used by the worker
+  Control control;           // used by the worker
 
   int rank() const { return transport->rank(); }
   std::size_t in_flight() const {

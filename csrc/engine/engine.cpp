@@ -1,56 +1,66 @@
-// The protocol of named operations.
+// Implements Engine, and documents the protocol of named operations.
 //
-// Ranks submit named operations in any order, from any thread. For each set, its first rank (the coordinator) collects
-// who has what ready, and answers with verdicts, numbered from 1, which every rank of the set reads in the same order
-// and executes in that order, one at a time, on the set's channel. Data and control are two planes; they share a
-// transport, not tags.
+// Ranks submit named operations in any order, from any thread. Each set has a coordinator, its
+// first rank. The coordinator collects which rank is ready for which operation. It answers with
+// verdicts, numbered from 1. Every rank of the set reads the verdicts in the same order. It
+// executes them in that order, one at a time, on the set's channel. Data and control messages share
+// a transport, but use different tags.
 //
 //   READY      rank -> coordinator    names (or cache ids) submitted since the last turn, and verdicts read
-//   VERDICTS   coordinator -> ranks   run these as one bucket; or fail them, and why
-//   JOIN       rank -> coordinator    has nothing more to give; counts as ready for everything, until all have joined
-//   WITHDRAW   rank -> coordinator    gives up one operation (stalled), lives on
-//   GOING      rank -> coordinator    is about to leave: agree on nothing more
-//   CONFIRMED  coordinator -> rank    no verdict comes after this
-//   LEAVE      rank -> everybody      has executed so many verdicts of each set, steps of each plan; does no more
-//   ABORT      rank -> everybody      met a fatal error
+//   VERDICTS   coordinator -> ranks   operations to run as one bucket; or to fail, with the reason
+//   JOIN       rank -> coordinator    submits nothing more; counts as ready for everything, until all have joined
+//   WITHDRAW   rank -> coordinator    withdraws one stalled operation, and continues
+//   GOING      rank -> coordinator    wants to leave: agree on nothing more
+//   CONFIRMED  coordinator -> rank    no verdict follows
+//   LEAVE      rank -> all ranks      number of verdicts executed per set and of steps per plan; executes no more
+//   ABORT      rank -> all ranks      met a fatal error
 //
-// Services (worker/service.hpp) share the transport and the worker with that, and none of its tags or agreements.
+// Services (worker/service.hpp) use the same transport and worker, but other tags and no agreement.
 //
-// Nothing polls when idle, unless there is a service. A rank takes part (receives, answers) only while something is
-// pending on it: before it has submitted, nothing can be agreed that concerns it, for a verdict to run needs every
-// rank of the set. What is sent to an idle rank waits in the transport until that rank submits something, and is read
-// before it can matter. A coordinator that is idle has not submitted, so nothing can be ready everywhere and nobody is
-// kept waiting by its sleep that would not wait anyway. A rank that has joined counts as pending.
+// The engine does not poll when idle, unless there is a service. A rank receives and answers only
+// while it has a pending operation. Until it submits, no verdict that concerns it can run, because
+// a verdict needs every rank of the set. Messages to an idle rank wait in the transport until that
+// rank submits an operation, and it reads them before they matter. An idle coordinator has
+// submitted nothing, so no operation can be ready on all ranks. Its sleep therefore delays no rank.
+// A rank that has joined counts as pending.
 //
-// Joining. A verdict says which ranks take part without having submitted: they have joined. These find in it all that
-// they need to stand in (a signature; of a plan, they have their own), and the others that they give nothing (in shared
-// memory nobody reads them; in messages they send the operation's identity, or no rows). Only once all have joined does
-// the join end, by a verdict like any other. A rank comes to it when it has executed all before it, also its part of
-// plans' steps: for it may leave then, and a rank with nothing in flight leaves at once.
+// Joining. A verdict names the ranks that take part without having submitted, because they have
+// joined. For these the verdict contains all that they need for a placeholder: a signature. Plans
+// are known to them already. The other ranks learn that these ranks contribute nothing: in shared
+// memory no rank reads them, and in messages they send the operation's identity, or no rows. The
+// join ends only once all ranks have joined, by an ordinary verdict. A rank ends its join after it
+// has executed all earlier verdicts and its part of plans' steps. It may leave then, and a rank
+// with nothing in flight leaves immediately.
 //
-// Leaving. A rank with nothing in flight leaves at once: every verdict to run waits for its submission, and all it
-// submitted has finished, so it has executed every verdict that is or will be. It tells everybody how many that were,
-// n. A receiver may be behind: it goes on to execute n verdicts (the leaver has done its share of them), then fails
-// whatever else is pending in sets that contain the leaver, and everything later. It never waits for a verdict that the
-// leaver does not know.
+// Leaving. A rank with nothing in flight leaves immediately. Every verdict to run waits for its
+// submission, and all its submissions have finished, so it has executed every verdict that exists
+// or will exist. It sends every rank their number, n. A receiver may be behind: it still executes n
+// verdicts, because the leaver has done its share of them. Then it fails all other pending
+// operations in sets that contain the leaver, and all later ones. It never waits for a verdict that
+// the leaver has not executed.
 //
-// A leaver with operations in flight must not just go: one of them may have been agreed already, and its peers would
-// wait for its data. It sends GOING; the coordinator ends the set's agreement, and answers CONFIRMED. Messages between
-// two ranks keep their order, so by then the leaver has read every verdict that includes it. It executes these, fails
-// the rest with Error(shut_down), and leaves as above. It waits at most 5 s without progress for the confirmation, for
-// a coordinator that sleeps does not answer. Then it leaves anyway, and that too is safe: if its operations become
-// agreed afterwards, that verdict has a number above the n of LEAVE, so peers do not begin it or abandon it. Its
-// set is of no use to anybody then, so nothing is lost with data that was half moved.
+// A leaver with operations in flight cannot leave without notice: one of them may have been agreed
+// already, and its peers would wait for its data. It sends GOING; the coordinator ends the set's
+// agreement, and answers CONFIRMED. Messages between two ranks keep their order, so by then the
+// leaver has read every verdict that includes it. It executes these, fails the rest with
+// Error(shut_down), and leaves as above. It waits at most 5 s without progress for the
+// confirmation, because a sleeping coordinator does not answer. Then it leaves anyway, and that is
+// safe too. If its operations are agreed afterwards, that verdict has a number above the n of
+// LEAVE. Peers then do not begin it, or abandon it. The set is unusable by then, so partially moved
+// data does no harm.
 //
-// Stalls. After stall_fail_seconds a rank withdraws an operation. If not all ranks had submitted it, the coordinator
-// issues a verdict that fails it, also for ranks whose submission is yet to come: they remember, and fail it when it is
-// submitted, so that the k-th operation of a name is the same on every rank. A submission that crossed that verdict on
-// its way is told from a new one by the number of verdicts read that its READY says. Without an answer for 5 s the
-// operation fails on this rank alone; if it is agreed after all, the rank leaves that set (LEAVE for one set).
-// Until the coordinator answers, a new operation of that name is held back, so that it is not taken for the old one.
+// Stalls. After stall_fail_seconds a rank withdraws an operation. If not all ranks had submitted
+// it, the coordinator issues a verdict that fails it. Ranks that have not submitted it yet record
+// the verdict, and fail the operation on submission. Thus the k-th operation of a name is the same
+// on every rank. A submission may be in transit when that verdict is issued. Its READY contains the
+// number of verdicts read, which distinguishes it from a new submission. Without an answer for 5 s,
+// the operation fails on this rank alone. If it is agreed after all, the rank leaves that set
+// (LEAVE for one set). Until the coordinator answers, a new operation of that name is delayed, so
+// that it is not mistaken for the old one.
 //
-// Plans. A step is agreed on as one ordinary operation, "plan/<name>". Its buckets run on the plan's own channel, in
-// plan order, each as soon as it is filled here. LEAVE counts steps as it counts verdicts.
+// Plans. A step is agreed on as one ordinary operation, "plan/<name>". Its buckets run on the
+// plan's own channel, in plan order, each as soon as this rank has filled it. LEAVE counts steps as
+// it counts verdicts.
 #include "engine/engine.hpp"
 
 #include <string_view>
@@ -71,7 +81,7 @@ OperationStatePtr make_pending(NamedRequest&& request) {
   return pending;
 }
 
-// Another like it, which the worker may be using just now.
+// Returns a copy of `like`, which the worker may be using at this moment.
 OperationStatePtr make_pending(const OperationState& like) {
   auto pending = std::make_shared<OperationState>(like.name);
   pending->signature = like.signature;
@@ -81,7 +91,8 @@ OperationStatePtr make_pending(const OperationState& like) {
   return pending;
 }
 
-// For another submission: itself, or another like it if somebody uses it.
+// Makes `prepared` ready for another submission: resets it, or replaces it by a copy if it is in
+// use.
 void make_free(OperationStatePtr& prepared) {
   const bool under_way = prepared->submitted_ns != 0 && !prepared->done();
   if (under_way || prepared.use_count() > 1) {
@@ -91,7 +102,8 @@ void make_free(OperationStatePtr& prepared) {
   }
 }
 
-// Where its data takes less time than agreement, it is better off together with others.
+// A small operation, whose agreement takes longer than its data, runs faster when fused with
+// others.
 Worker::When when_to_look(const Call& call) {
   constexpr std::size_t kSmall = 64 << 10;
   const bool small = call.collective == Collective::allreduce && call.count * size_of(call.dtype) <= kSmall;

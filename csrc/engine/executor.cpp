@@ -1,3 +1,4 @@
+// Implements Executor: one verdict after the other, until it has run or failed.
 #include "engine/executor.hpp"
 
 #include <utility>
@@ -7,7 +8,7 @@
 namespace ringcomm {
 
 namespace {
-constexpr int kMostVerdicts = 64;  // verdicts before other sets have their turn
+constexpr int kMostVerdicts = 64;  // verdicts before other sets get a turn
 }
 
 Executor::Executor(const Context& context, InFlight& in_flight, const PlanTable& plans,
@@ -38,7 +39,7 @@ bool Executor::look() {
     end_current(nullptr);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid && error.kind() != ErrorKind::mismatch) throw;
-    end_current(std::current_exception());  // all ranks met it before data moved: the next operation is fine
+    end_current(std::current_exception());  // all ranks met it before data moved: the next operation can run
   }
   return true;
 }
@@ -63,7 +64,8 @@ void Executor::count_time(const std::vector<Agreed>& parts) const {
   }
 }
 
-// After all that this rank has taken part in: who comes back from a join may leave.
+// Ends a join after all work that this rank takes part in: a rank that returns from a join may
+// leave.
 bool Executor::end_join() {
   if (plans_.answering()) return false;
   const int last = current_->last_joined;

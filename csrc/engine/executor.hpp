@@ -1,4 +1,5 @@
-// Runs what a process set has agreed on: its verdicts in order, one at a time, on the set's channel. The worker's.
+// Runs the operations that a process set has agreed on. It executes verdicts in order, one at a
+// time, on the set's channel. The worker uses it through NamedSet.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace ringcomm {
 
-// A verdict that is to be executed. One without parts that is no end of a join is only counted.
+// A verdict to execute. A verdict without parts that does not end a join is only counted.
 struct Decided {
   std::vector<Agreed> parts{};
   std::vector<int> absent{};
@@ -23,25 +24,25 @@ struct Decided {
 
 class Executor {
  public:
-  // No channel: this rank is not in the set, and nothing is ever agreed.
+  // `channel` is null if this rank is not in the set; then nothing is ever agreed.
   Executor(const Context& context, InFlight& in_flight, const PlanTable& plans, std::unique_ptr<Channel> channel,
            std::shared_ptr<Node> node);
 
   void push(Decided decided) { queue_.push_back(std::move(decided)); }
-  // Goes on until `end` verdicts have been executed; true if anything moved. Throws Error(left), after which drop() is
-  // due, and what is fatal.
+  // Continues until `end` verdicts have been executed; returns true if anything moved. Throws
+  // Error(left), after which the caller calls drop(), and fatal errors.
   bool turn(std::uint64_t end);
-  void drop() noexcept;                                 // what has been agreed is given up
+  void drop() noexcept;                                 // abandons agreed operations
   std::uint64_t executed() const { return executed_; }  // verdicts
   bool idle() const { return !current_ && queue_.empty(); }
   bool moving() const { return task_ != nullptr; }
   bool far() const { return channel_ && !channel_->on_one_host(); }
 
  private:
-  bool look();  // at the current verdict; true if anything moved
+  bool look();  // advances the current verdict; true if anything moved
   bool end_join();
   void end_current(const std::exception_ptr& error);
-  void count_time(const std::vector<Agreed>& parts) const;  // of the call that has ended
+  void count_time(const std::vector<Agreed>& parts) const;  // for the call that has ended
 
   const Context& context_;
   InFlight& in_flight_;

@@ -1,3 +1,4 @@
+// Implements Fusion.
 #include "engine/fusion.hpp"
 
 #include <algorithm>
@@ -11,13 +12,13 @@ namespace ringcomm {
 
 namespace {
 
-// Tensors of one bucket are.
+// Returns whether both tensors may share a bucket.
 bool alike(const Descriptor& a, const Descriptor& b) {
   return a.dtype == b.dtype && a.op == b.op && a.wire == b.wire && a.on_device == b.on_device && a.pre == b.pre &&
          a.post == b.post && std::memcmp(a.algorithm, b.algorithm, sizeof a.algorithm) == 0;
 }
 
-// What they have in common, as bytes.
+// Returns the fields that all tensors of a bucket share, as bytes.
 std::array<char, sizeof(Descriptor)> kind_of(const Descriptor& d) {
   Descriptor kind;
   kind.dtype = d.dtype;
@@ -35,7 +36,7 @@ std::array<char, sizeof(Descriptor)> kind_of(const Descriptor& d) {
 void Fusion::add(Row& row, std::vector<int> absent) {
   const Descriptor& d = row.first;
   const std::size_t bytes = d.count * size_of(static_cast<DType>(d.dtype));
-  // What keeps a residual keeps it by tensor.
+  // Encoders with residuals store these per tensor.
   const bool fusable = static_cast<Collective>(d.collective) == Collective::allreduce && !d.plan && bytes < limit_ &&
                        rounds(Wire::of(d.wire));
   Draft* draft = fusable ? open_draft(row, absent, bytes) : nullptr;
@@ -44,8 +45,8 @@ void Fusion::add(Row& row, std::vector<int> absent) {
   draft->rows.push_back(&row);
 }
 
-// The draft that takes tensors of this kind, if it has room for one more; else the next one will. Most are of the kind
-// of the one before.
+// Returns the draft for tensors of this kind, if it has room; null: the caller adds a new draft,
+// which is then the open one. Consecutive tensors mostly have the same kind.
 Fusion::Draft* Fusion::open_draft(const Row& row, const std::vector<int>& absent, std::size_t bytes) {
   const auto takes = [&](std::size_t index) {
     return index < drafts_.size() && drafts_[index].bytes + bytes <= limit_;

@@ -1,4 +1,5 @@
-// Which operations that are ready run together: those that are alike, in buckets of a limited size.
+// Chooses which ready operations run together: those of the same kind, in buckets of limited size.
+// The coordinator uses it to make verdicts.
 #pragma once
 
 #include <array>
@@ -13,26 +14,26 @@ namespace ringcomm {
 
 class Fusion {
  public:
-  struct Draft {  // of a verdict
+  struct Draft {  // a draft of a verdict
     Verdict verdict;
     std::vector<Row*> rows{};  // to run
     std::size_t bytes = 0;
   };
 
   explicit Fusion(std::size_t fusion_bytes) : limit_(fusion_bytes) {}
-  void add(Row& row, std::vector<int> absent);  // to an open bucket of its kind, or a new one
+  void add(Row& row, std::vector<int> absent);  // adds to an open bucket of its kind, or to a new one
   void add(Verdict&& verdict) { drafts_.push_back({std::move(verdict)}); }
   std::vector<Draft>& drafts() { return drafts_; }
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
-  using Key = std::pair<std::array<char, sizeof(Descriptor)>, std::vector<int>>;  // kind, and who is absent
+  using Key = std::pair<std::array<char, sizeof(Descriptor)>, std::vector<int>>;  // kind, and absent ranks
   Draft* open_draft(const Row& row, const std::vector<int>& absent, std::size_t bytes);
 
   const std::size_t limit_;
   std::vector<Draft> drafts_;
-  std::map<Key, std::size_t> open_;  // drafts that still take tensors
-  std::size_t last_ = kNone;         // of these, the one used last
+  std::map<Key, std::size_t> open_;  // drafts that still accept tensors
+  std::size_t last_ = kNone;         // index of the draft used last
 };
 
 }  // namespace ringcomm

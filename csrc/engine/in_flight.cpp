@@ -1,3 +1,4 @@
+// Implements InFlight.
 #include "engine/in_flight.hpp"
 
 #include <utility>
@@ -43,8 +44,8 @@ std::vector<OperationStatePtr> InFlight::all() const {
   return {by_name_.begin(), by_name_.end()};
 }
 
-// Before anybody learns that it has finished, who may submit the name again. The mutex is held; false: it has finished
-// before.
+// Removes the operation, before it is announced as finished: then the name may be submitted again.
+// The mutex is held. Returns false if the operation had finished before.
 bool InFlight::withdraw(const OperationStatePtr& pending) {
   const auto found = by_name_.find(pending);
   if (found == by_name_.end() || *found != pending) return false;

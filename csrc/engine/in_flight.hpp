@@ -1,4 +1,5 @@
-// The operations of a process set that have been submitted here and have not finished.
+// The operations of a process set that this rank has submitted and that have not finished. User
+// threads add to it; the worker finishes them.
 #pragma once
 
 #include <exception>
@@ -17,20 +18,20 @@ class InFlight {
 
   // ---- any thread, with the context's mutex held
   void insert(OperationStatePtr pending);            // throws Error(invalid) if its name is in flight
-  void require_free(const std::string& name) const;  // so does this
+  void require_free(const std::string& name) const;  // throws likewise
   bool joining() const { return joining_; }          // this rank has joined, and not all have
   bool empty() const { return by_name_.empty(); }
   void list(std::vector<std::string>& names) const;
 
   // ---- the worker
   std::vector<OperationStatePtr> take_fresh();  // submitted since the last call
-  void put_back(OperationStatePtr pending);     // one of them, for the next call
+  void put_back(OperationStatePtr pending);     // one of them, to be returned by the next take_fresh()
   OperationStatePtr find(const std::string& name) const;
   std::vector<OperationStatePtr> all() const;
-  // Of those that still are in flight.
+  // Finish operations, ignoring those that are no longer in flight.
   void finish(const OperationStatePtr& pending, const std::exception_ptr& error);
-  void finish(const std::vector<Agreed>& parts, const std::exception_ptr& error);  // the same of many, with one lock
-  void fail(const OperationStatePtr& pending, const Error& error);  // the text gets the operation's name in front
+  void finish(const std::vector<Agreed>& parts, const std::exception_ptr& error);  // many, with one lock
+  void fail(const OperationStatePtr& pending, const Error& error);  // prefixes the text with the operation's name
 
  private:
   bool withdraw(const OperationStatePtr& pending);

@@ -1,3 +1,4 @@
+// Implements waiting for an Operation, and finishing it.
 #include "engine/operation.hpp"
 
 #include <algorithm>
@@ -11,7 +12,8 @@ namespace ringcomm {
 
 namespace {
 
-// Where threads wait, a few for all operations: so these are small, and who finishes many of them touches one lock.
+// Where threads wait. A few serve all operations: operations stay small, and a thread that finishes
+// many of them touches one lock.
 struct Waiting {
   std::mutex mutex;
   std::condition_variable finished;
@@ -34,7 +36,7 @@ bool Operation::wait(double seconds) {
     room.finished.wait(lock, over);
     return true;
   }
-  // Longer than a year is cut, for a duration in nanoseconds must fit.
+  // Limits the time to about a year, because a duration in nanoseconds must fit.
   return room.finished.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 3e7)), over);
 }
 

@@ -1,4 +1,5 @@
-// What a caller holds of work under way.
+// The caller's handle of an asynchronous operation. The engine finishes it; the binding layer waits
+// for it and reads its results.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,9 @@ class Operation {
  public:
   explicit Operation(std::string name) : name(std::move(name)) {}
   bool done() const { return done_.load(std::memory_order_acquire); }
-  bool wait(double seconds);  // true once done; negative: for ever; never throws what the operation met
-  void finish(std::exception_ptr error = nullptr);     // the first one counts
-  void renew();                                        // as if new; nobody else holds it
+  bool wait(double seconds);  // true once done; negative: no limit; never throws the operation's error
+  void finish(std::exception_ptr error = nullptr);     // later calls have no effect
+  void renew();                                        // resets to the initial state; no other owner may hold it
   std::exception_ptr error() const { return error_; }  // after done()
 
   const std::string name;
@@ -29,14 +30,16 @@ class Operation {
   std::exception_ptr error_;
 
  public:
-  // Results of a size that only agreement decides: the core's memory (64-byte aligned), and rows (dimension 0) per
-  // rank: allgather: of each rank's part; alltoall: received from each rank; reducescatter: of each rank's result.
-  // A plan's step: counts[i] ranks had item i. Read after done().
+  // Results whose size only agreement decides. `output` is the core's memory (64-byte aligned).
+  // `counts` holds rows (dimension 0) per rank. allgather: of each rank's part; alltoall: received
+  // from each rank; reducescatter: of each rank's result. A plan's step: counts[i] ranks had item
+  // i. Read after done().
   std::shared_ptr<std::byte[]> output;
   std::size_t output_bytes = 0;
   std::vector<std::size_t> counts;
-  int last_joined = -1;  // of a join: the rank that was last, of the engine's transport
-  // In which what a caller waits for this is counted; null where nobody looks at a clock. Read after done().
+  int last_joined = -1;  // of a join: the last rank to join, as numbered by the engine's transport
+  // Entry to which the caller's waiting time is added; null unless timing is enabled. Read after
+  // done().
   std::shared_ptr<Entry> entry;
 };
 

@@ -1,4 +1,4 @@
-// An operation on its way, as the engine keeps it.
+// A submitted operation with its request and its state in the protocol, as the engine stores it.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,10 @@ namespace ringcomm {
 
 class PlanRun;
 
-// A named operation from submit() until it has finished; what its caller holds of it is the base. After submit() only
-// the worker touches the rest, and never the request and the signature. What each of many operations is asked for comes
-// first: these are as many places in memory as a model has parameters, and no cache keeps them from step to step.
+// A named operation from submit() until it has finished; its caller holds it as the base class.
+// After submit() only the worker touches the other fields, and never the request and the signature.
+// Hot fields first: a step costs one cache miss per parameter of the model, because no cache keeps
+// them between steps.
 struct OperationState final : Operation {
   explicit OperationState(std::string name)
       : Operation(std::move(name)), name_hash(std::hash<std::string_view>()(this->name)) {}
@@ -28,16 +29,16 @@ struct OperationState final : Operation {
   enum class Kind : std::uint8_t {
     request,  // runs `request`
     step,     // runs a step of `plan`
-    join,     // this rank has nothing more to give, until all have joined
+    join,     // this rank submits nothing more, until all have joined
   };
   const std::size_t name_hash;
   Kind kind = Kind::request;
-  bool stand_in = false;  // for what this rank, having joined, takes part in without having submitted it
+  bool stand_in = false;  // placeholder for an operation that this rank, having joined, did not submit
   bool agreed = false;
   std::shared_ptr<PlanRun> plan;  // until the step has finished
   std::int64_t submitted_ns = 0, sent_ns = 0;
-  std::int64_t withdrawn_ns = 0;  // when this rank asked to give it up; 0: it has not
-  // the set in which it was sent last; after so many were forgotten there; as this id
+  std::int64_t withdrawn_ns = 0;  // time at which this rank asked to withdraw it; 0: it has not
+  // Set in which it was sent last; its id there; and how many names that set had forgotten by then.
   int sent_in = -1;
   std::uint32_t sent_as = 0;
   std::uint64_t sent_at = 0;
@@ -47,11 +48,12 @@ struct OperationState final : Operation {
   Descriptor signature;
 
   bool runs() const { return kind != Kind::join; }
-  void conclude(std::exception_ptr error) {  // a plan holds its step, which holds it no longer than it takes
+  // breaks the cycle: a plan holds its step, which holds the plan only while it runs
+  void conclude(std::exception_ptr error) {
     plan.reset();
     finish(std::move(error));
   }
-  void renew() {  // for another submission; nobody else holds this
+  void renew() {  // prepares for another submission; no other owner may hold it
     Operation::renew();
     sent_ns = withdrawn_ns = 0;
     agreed = false;
@@ -59,7 +61,7 @@ struct OperationState final : Operation {
 };
 using OperationStatePtr = std::shared_ptr<OperationState>;
 
-// By name; who has the operation itself finds it without a look at the name.
+// Compares by name; a lookup with the operation itself compares addresses first.
 struct SameName {
   using is_transparent = void;
   std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }

@@ -1,3 +1,4 @@
+// Implements NamedSet: dispatches records to its parts, runs its turns, and ends it.
 #include "engine/set.hpp"
 
 #include <algorithm>
@@ -62,7 +63,7 @@ void NamedSet::to_coordinator(Record&& record) {
 }
 
 void NamedSet::receive_going(int rank) {
-  decide();  // what is ready everywhere was so before the leaver thought of leaving
+  decide();  // all operations that were ready on all ranks are decided first
   coordinator_.value().end();
   if (member(rank) == me) {
     confirmed_ = true;
@@ -104,7 +105,7 @@ bool NamedSet::execute() {
     moved = executor_.turn(ends_at_);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::left) throw;
-    fail(error);  // seen in the host's memory sooner than in a message
+    fail(error);  // shared memory shows a departure earlier than messages do
     moved = true;
   }
   if (executor_.executed() >= ends_at_ && !failed_) {
@@ -122,10 +123,10 @@ void NamedSet::check_stall(std::int64_t now) {
     to_coordinator(std::move(record));
 }
 
-// ---- how it ends
+// ---- the end of the set
 
-// All the others are to run what this rank no longer waits for, or what it has joined in and does not know: it
-// takes part in this set no more, and says so.
+// Leaves this set alone. All other ranks will run an operation that this rank no longer waits for,
+// or that it has joined in and does not know.
 void NamedSet::break_off(const Error& error) {
   const LeaveRecord leave{false, {end()}};
   for (const int rank : ranks) {
@@ -139,7 +140,7 @@ void NamedSet::receive_end(int rank, const SetEnd& end) {
   if (me < 0 || !contains(ranks, rank)) return;
   if (coordinator_) coordinator_->end();
   ends_at_ = std::min(ends_at_, end.executed);
-  // Who began is to blame, also where word of a consequence arrives first.
+  // Reports the rank that left first, even if a departure it caused is noticed earlier.
   for (const int leaver : end.because.empty() ? std::vector<int>{rank} : end.because) {
     if (!contains(leavers_, leaver)) leavers_.push_back(leaver);
   }
@@ -160,7 +161,7 @@ void NamedSet::fail(const Error& error) {
   if (coordinator_) coordinator_->end();
   executor_.drop();
   const bool by_leave = error.kind() == ErrorKind::left;
-  // A plan's step that a leaver has completed completes here too; the plan itself sees to the others.
+  // A plan's step that a leaver has completed completes here too; the plan handles other steps.
   for (const auto& plan : plans.all()) {
     if (!by_leave) plan->drop();
   }
@@ -184,7 +185,7 @@ bool NamedSet::settled() const {
   const std::vector<OperationStatePtr> left = in_flight.all();
   if (left.empty()) return true;
   if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;
-  // A plan's step may still complete if nothing more has to be filled.
+  // A plan's step may still complete if all its buckets are filled.
   return std::none_of(left.begin(), left.end(), [](const OperationStatePtr& pending) {
     return pending->kind == OperationState::Kind::step && pending->agreed && pending->plan->input.whole();
   });

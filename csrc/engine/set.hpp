@@ -1,4 +1,5 @@
-// One process set, as this rank sees it: its parts, and how it ends.
+// One process set, as this rank sees it: it connects coordinator, member side, executor and plans,
+// and handles the end of the set. Engine::State gives it turns.
 #pragma once
 
 #include <cstdint>
@@ -18,35 +19,36 @@ namespace ringcomm {
 
 class NamedSet {
  public:
-  // `tags`: its slot of the tag space. `slot`: of the node. A rank outside the set has it too (so that numbers agree),
-  // but submits nothing.
+  // `tags`: its slot of the tag space. `slot`: of the node. A rank outside the set has an instance
+  // too, so that ids agree, but submits nothing.
   NamedSet(Context& context, int id, int tags, std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
 
-  const int id, tags, me;  // me: this rank's index in the set, -1: outside
+  const int id, tags, me;  // me: this rank's index in the set; -1: outside
   const std::vector<int> ranks;
 
-  // ---- any thread, with the context's mutex held; their other halves are the worker's
+  // ---- any thread, with the context's mutex held; the worker uses their other halves
   InFlight in_flight;
   PlanTable plans;
 
   // ---- the worker
   void receive(int rank, Record&& record);        // of this set
-  void receive_end(int rank, const SetEnd& end);  // a rank does so much, and nothing more
-  bool send_ready();                              // what was submitted since the last turn; true if anything
+  void receive_end(int rank, const SetEnd& end);  // a rank executes `end.executed` verdicts, and no more
+  bool send_ready();                              // sends what was submitted since the last turn; true if anything
   bool decide();
-  bool execute();  // true if anything moved. Throws what is fatal
+  bool execute();  // true if anything moved. Throws fatal errors
   bool moving() const { return executor_.moving() || plans.moving(); }
   bool far() const { return executor_.far(); }
   void check_stall(std::int64_t now);
 
   void withdraw();       // this rank leaves
-  bool settled() const;  // after that: nothing that could still complete is under way
+  bool settled() const;  // after withdraw(): no operation can still complete
   SetEnd end() const;
-  void fail(const Error& error);  // everything, now and later. The text gets the operation's name in front
+  // fails all operations, current and later; prefixes the text with the operation's name
+  void fail(const Error& error);
 
  private:
   bool coordinates() const { return me == 0; }
-  int member(int rank) const;  // its index
+  int member(int rank) const;  // the index of `rank`
   void to_coordinator(Record&& record);
   void receive_going(int rank);
   void read(VerdictRecord&& record);
@@ -58,7 +60,8 @@ class NamedSet {
   Executor executor_;
   MemberSide member_;
   StallWatch stall_;
-  std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();  // verdicts that every leaver has executed
+  // number of verdicts that every leaver has executed
+  std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
   std::vector<int> leavers_;
   std::optional<Error> failed_;
   bool withdrawn_ = false, confirmed_ = false;

@@ -1,3 +1,4 @@
+// Implements SetTable.
 #include "engine/set_table.hpp"
 
 #include <algorithm>
@@ -21,8 +22,8 @@ int SetTable::add(Context& context, std::vector<int> ranks, std::shared_ptr<Node
   return next_id_++;
 }
 
-// The slot of the tag space that has been unused for longest, so that a message that a broken set left behind meets
-// nobody. The same on every rank.
+// Returns the slot of the tag space that has been unused for longest, so that late messages of a
+// broken set meet no receiver. The result is equal on all ranks.
 int SetTable::free_tags(int limit) {
   if (static_cast<int>(sets_.size()) >= limit)
     throw invalid("no more than ", limit, " process sets: message tags run out");

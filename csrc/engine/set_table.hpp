@@ -1,4 +1,4 @@
-// The process sets of an engine. Any thread, with the context's mutex held.
+// The process sets of an engine, by id. Any thread may use it with the context's mutex held.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ using Sets = std::map<int, std::shared_ptr<NamedSet>>;  // by id
 
 class SetTable {
  public:
-  // As Engine::add_set and remove_set. Ids are never used again.
+  // Add and remove sets, as Engine::add_set and remove_set. Ids are never reused.
   int add(Context& context, std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
   void remove(int id);
   std::shared_ptr<NamedSet> find(int id) const;  // throws Error(invalid)
   const Sets& all() const { return sets_; }
-  std::uint64_t version() const { return version_; }  // of all(), from 1 on
+  std::uint64_t version() const { return version_; }  // version of all(), from 1 on
 
  private:
   int free_tags(int limit);

@@ -1,3 +1,4 @@
+// Implements Engine::State: submission from any thread, and the turns of the worker.
 #include "engine/state.hpp"
 
 #include <algorithm>
@@ -11,17 +12,18 @@ namespace ringcomm {
 
 namespace {
 
-constexpr int kLooksAfterFailure = 20;  // a millisecond apart
-constexpr double kLeaveAtMost = 60;     // seconds in all, however much still moves
+constexpr int kLooksAfterFailure = 20;  // one millisecond apart
+constexpr double kLeaveAtMost = 60;     // limit in seconds, even if data still moves
 
-// Its channels only run what has been agreed, and have turns: one account serves all of them.
+// The channels only run agreed operations, in turns. They need no check, and one account serves all
+// of them.
 EngineConfig for_all_channels(EngineConfig config) {
   config.channel.check = false;
   if (!config.channel.account) config.channel.account = std::make_shared<Account>();
   return config;
 }
 
-// None: it is of no set.
+// Returns the set of a record, or nothing if it concerns no set.
 std::optional<int> set_of(const Record& record) {
   return std::visit(
       [](const auto& r) -> std::optional<int> {
@@ -125,7 +127,7 @@ Progress Engine::State::give_turn() {
   bool moved = context.control.receive([this](int peer, Record record) { receive(peer, std::move(record)); });
   for (const auto& [id, set] : live_) moved |= set->send_ready();
   for (const auto& [id, set] : live_) moved |= set->decide();
-  context.control.flush();  // before the work, so that peers can begin theirs
+  context.control.flush();  // before the work, so that peers can begin their work
   bool moved_data = false;
   for (const auto& [id, set] : live_) moved_data |= set->execute();
   look_around();
@@ -157,7 +159,7 @@ bool Engine::State::still_busy() {
     if (left_.done()) return false;
     if (context.open > 0 || leaving_) return true;
   }
-  return context.control.sending();  // a message may need this rank's help to get out
+  return context.control.sending();  // the transport may need this rank's help to send a message
 }
 
 void Engine::State::look_around() {
@@ -170,7 +172,8 @@ void Engine::State::look_around() {
   for (const auto& [id, set] : live_) set->check_stall(now);
 }
 
-// MPI fails as soon as it reads the memory of a process that is going, a moment before that has ended.
+// MPI fails as soon as it reads the memory of a process that is ending, a moment before the process
+// has ended.
 Error Engine::State::explained(const Error& error) const {
   for (int look = 0; error.kind() == ErrorKind::transport && monitor.watches() && look < kLooksAfterFailure; ++look) {
     const std::vector<int> dead = monitor.ended([this](int rank) { return gone_.contains(rank); });
@@ -188,7 +191,7 @@ void Engine::State::receive(int peer, Record&& record) {
     const auto set = live_.find(*id);
     if (*id >= known_sets_) {
       early_.emplace_back(peer, std::move(record));
-    } else if (set != live_.end()) {  // else it has been removed
+    } else if (set != live_.end()) {  // otherwise the set has been removed
       set->second->receive(peer, std::move(record));
     }
   } else if (const auto* abort = std::get_if<AbortRecord>(&record)) {
@@ -213,7 +216,7 @@ void Engine::State::welcome(int id) {
   const auto set = live_.find(id);
   if (set == live_.end()) return;
   for (const auto& [rank, record] : gone_) {
-    SetEnd end{static_cast<std::uint32_t>(id), 0, {}, {}};  // left before it knew the set
+    SetEnd end{static_cast<std::uint32_t>(id), 0, {}, {}};  // the rank left before it knew the set
     for (const SetEnd& one : record.sets) {
       if (one.set == end.set) end = one;
     }
@@ -223,7 +226,8 @@ void Engine::State::welcome(int id) {
   for (auto& [peer, record] : waiting) receive(peer, std::move(record));
 }
 
-// Fatal: everything fails with it, here, and on the peers by a message that may or may not reach them.
+// Handles a fatal error: fails all operations here, and on peers by a message, which may not reach
+// them.
 void Engine::State::fail(const Error& error) noexcept {
   {
     const std::lock_guard lock(context.mutex);

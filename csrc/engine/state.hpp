@@ -1,4 +1,5 @@
-// The engine at work: a source of the worker. The protocol: engine/engine.cpp.
+// The state of a running engine, which is a source of the worker. engine/engine.cpp documents the
+// protocol.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,14 @@ struct Engine::State final : public Source {
   State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config);
 
   // ---- any thread
-  void check_open(const NamedSet& set) const;  // the mutex is held. Throws what submit() throws for any name
-  // Throws as Engine::submit; after a fatal error the operations have failed. All or none.
+  // the mutex is held. Throws the errors of submit() that do not depend on the name
+  void check_open(const NamedSet& set) const;
+  // Submits all operations or none. Throws as Engine::submit; after a fatal error the operations
+  // have failed.
   void submit(int set, std::span<const OperationStatePtr> requests, Worker::When when = Worker::When::now);
   std::shared_ptr<NamedSet> find(int set);
   void leave();
-  void close();  // after the worker has let go of this
+  void close();  // after the worker has removed this source
 
   // ---- the worker
   Progress turn() override;
@@ -38,9 +41,9 @@ struct Engine::State final : public Source {
   Services services;
   // Guarded by the context's mutex.
   SetTable sets;
-  PeerMonitor monitor;  // once something was submitted, the worker's
+  PeerMonitor monitor;  // used by the worker once an operation was submitted
   std::exception_ptr fatal;
-  std::vector<int> lost;  // whom it named
+  std::vector<int> lost;  // ranks that `fatal` named
 
  private:
   Progress give_turn();
@@ -48,21 +51,21 @@ struct Engine::State final : public Source {
   bool still_busy();
   void receive(int peer, Record&& record);
   void receive_leave(int peer, LeaveRecord&& record);
-  void welcome(int id);                       // a set that is new to the worker
-  void look_around();                         // for the dead, and for what stalls
-  Error explained(const Error& error) const;  // by who has died, if MPI has failed for that
+  void welcome(int id);                       // processes a set that is new to the worker
+  void look_around();                         // detects dead ranks and stalled operations
+  Error explained(const Error& error) const;  // names the dead ranks if MPI failed because of them
   void fail(const Error& error) noexcept;
 
   bool leaving_ = false;     // guarded
-  Operation left_{"leave"};  // done: no more turns come
-  // The worker's.
+  Operation left_{"leave"};  // done: no more turns follow
+  // Used by the worker.
   std::uint64_t seen_version_ = 0;
   Sets live_;
   int known_sets_ = 0;                         // sets with lower ids are live, or removed
-  std::vector<std::pair<int, Record>> early_;  // of sets that this rank has not added yet
-  std::map<int, LeaveRecord> gone_;            // who has left the job
-  Every stall_look_{50'000'000};               // each takes as long as there are operations in flight
-  bool reported_ = false;                      // the fatal error, by a peer, which reports it to everybody
+  std::vector<std::pair<int, Record>> early_;  // records of sets that this rank has not added yet
+  std::map<int, LeaveRecord> gone_;            // ranks that have left the job
+  Every stall_look_{50'000'000};               // the cost of a look is proportional to the operations in flight
+  bool reported_ = false;                      // a peer reported the fatal error, and sends it to all ranks
   std::optional<Departure> departure_;
 };
 

@@ -1,3 +1,4 @@
+// Implements the comparison of signatures and the per-rank form of verdicts.
 #include "engine/agreement/agreement.hpp"
 
 #include <algorithm>

@@ -1,17 +1,20 @@
-// What ranks and the coordinator say to each other about what is ready.
+// The entries of messages between ranks and the coordinator about ready operations.
 //
-// Each rank sends the set's first rank (the coordinator) what became ready; the coordinator answers every rank of the
-// set with verdicts, in one order: run these (fused) operations, or fail that one and why. A name and signature seen
-// before travel as a 4-byte id.
+// Each rank sends the set's first rank (the coordinator) the operations that became ready. The
+// coordinator answers every rank of the set with verdicts, in one order: run these (fused)
+// operations, or fail that one and why. A name and signature that were sent before are sent as a
+// 4-byte id.
 //
-// Ids. Every rank of a set reads the same verdicts in the same order, so "which ids exist after verdict k" is the same
-// everywhere. A rank uses an id only while it has read of it and not read that it is forgotten. The coordinator,
-// which decides both, keeps a forgotten id until every rank has shown (by `read` in its ready messages) that it knows,
-// so an id already on its way is always understood. Ids are never used again. Most names come in the same order again
-// and again, so they have ids in a row, and travel both ways as one entry with a count.
+// Ids. Every rank of a set reads the same verdicts in the same order, so the ids that exist after
+// verdict k are the same on all ranks. A rank uses an id only after it has read it, and until it
+// has read that it is forgotten. The coordinator decides both. It keeps a forgotten id until every
+// rank's ready messages show, by `read`, that the rank has read this. So an id in transit is always
+// understood. Ids are never reused. Most names are submitted in the same order in each step, so
+// they have consecutive ids, which are sent in both directions as one entry with a count.
 //
-// Joining. A rank that has joined counts as ready for whatever any rank has ready, and gives nothing to it. Once all
-// ranks of the set have joined, one verdict ends that for everybody, after all that had been agreed before.
+// Joining. A rank that has joined counts as ready for every operation that any rank has ready, and
+// contributes nothing to it. Once all ranks of the set have joined, one verdict ends the join on
+// all ranks, after all earlier verdicts.
 #pragma once
 
 #include <cstdint>
@@ -27,45 +30,46 @@
 namespace ringcomm {
 
 struct Ready {                       // one rank's entry
-  std::uint32_t id = 0;              // of the cache; 0: not cached, then the rest is given
-  std::uint32_t count = 1;           // of ids in a row from `id` on, if there is nothing else to say of them
-  Descriptor signature;              // name cut; allgather's count: of a row
-  std::string name;                  // whole
+  std::uint32_t id = 0;              // id in the cache; 0: not cached, then signature and name are given
+  std::uint32_t count = 1;           // number of consecutive ids from `id` on, if no other field is set
+  Descriptor signature;              // its name is truncated; its count, for allgather, is that of a row
+  std::string name;                  // not truncated
   std::vector<std::uint64_t> extra;  // allgather: {rows}; alltoall: {rows, splits...} (no splits: even); else empty
   std::uint64_t group = 0;           // grouped: hash of the group's names; a group runs when all of it is ready
   std::uint32_t group_size = 1;
 
-  bool alone() const { return id != 0 && extra.empty() && group_size <= 1; }  // there is nothing but the id
+  bool alone() const { return id != 0 && extra.empty() && group_size <= 1; }  // only the id is set
 };
 
 struct VerdictItem {
-  std::string name{};       // may be left empty if known
-  std::uint32_t id = 0;     // cache id; 0 none
-  std::uint32_t count = 1;  // of ids in a row from `id` on, all of them known, if there is nothing else to say of them
-  bool known = false;       // every rank has read of the id
-  // allgather: rows of each rank. alltoall: one number if every rank sends so much to every rank; else rows from each
-  // rank (at the coordinator: the matrix, [from * size + to]).
+  std::string name{};       // may be empty if `known`
+  std::uint32_t id = 0;     // cache id; 0: none
+  std::uint32_t count = 1;  // number of consecutive ids from `id` on, if all are known and no other field is set
+  bool known = false;       // every rank has read this id
+  // allgather: rows of each rank. alltoall: one number if every rank sends that many rows to every
+  // rank; otherwise rows from each rank (at the coordinator: the matrix, [from * size + to]).
   std::vector<std::uint64_t> sizes{};
   bool matrix = false;
-  std::optional<Descriptor> signature{};  // to run while ranks have joined, which know nothing of it
+  std::optional<Descriptor> signature{};  // set if ranks have joined: they build the operation from it
 
-  bool alone() const { return known && sizes.empty() && !signature; }  // there is nothing but the id
+  bool alone() const { return known && sizes.empty() && !signature; }  // only the id is set
 };
 
 struct Verdict {
   enum class Kind : std::uint8_t { run, fail, all_joined } kind = Kind::run;
   std::vector<VerdictItem> items{};     // more than one to run: fused into one bucket
-  std::vector<std::uint32_t> forget{};  // ids that are no more, once the items are read
+  std::vector<std::uint32_t> forget{};  // ids that are invalid once the items are read
   std::vector<int> absent{};            // ranks of the set that have joined and did not submit the items
-  int last_joined = -1;                 // all_joined: the last of them, as called in texts
+  int last_joined = -1;                 // all_joined: the last rank to join, as numbered in messages to users
   // fail:
   ErrorKind error = ErrorKind::mismatch;
   std::string why{};
-  std::vector<int> ranks{};  // whom it is about
-  bool early = false;        // some ranks have not submitted it: it fails there when they do
+  std::vector<int> ranks{};  // ranks that the error names
+  bool early = false;        // some ranks have not submitted it: it fails there on submission
 };
 
-// Puts an entry behind others, or into the last one, if its id comes next and there is nothing but the ids.
+// Appends an entry, or merges it into the last one if both are only ids and its ids follow
+// directly.
 template <class Entry>
 void append(std::vector<Entry>& entries, Entry&& entry) {
   if (!entries.empty() && entry.alone() && entries.back().alone() &&
@@ -76,13 +80,14 @@ void append(std::vector<Entry>& entries, Entry&& entry) {
   }
 }
 
-// Equal as far as agreement cares: all but the text of the shape, which holds dimensions that may differ.
+// Returns whether the signatures agree. Ignores the text of the shape, because it holds dimensions
+// that may differ.
 bool same_signature(const Descriptor& a, const Descriptor& b);
 
-// What rank `rank` of the set gets of a verdict: its column of a matrix.
+// Returns the verdict as sent to rank `rank` of the set: with its column of a matrix.
 Verdict seen_by(const Verdict& verdict, int rank, int size);
 bool has_matrix(const Verdict& verdict);
-int index_of(std::span<const int> ranks, int rank);  // -1: it is not among them
+int index_of(std::span<const int> ranks, int rank);  // -1: not found
 inline bool contains(std::span<const int> ranks, int rank) { return index_of(ranks, rank) >= 0; }
 
 }  // namespace ringcomm

@@ -1,3 +1,4 @@
+// Implements the checks of ready operations and writes their error messages.
 #include "engine/agreement/complaints.hpp"
 
 #include <algorithm>
@@ -45,7 +46,8 @@ std::string bad_rows(const Row& row) {
   return {};
 }
 
-// Of one rank among `size`, that gave these: its rows, and perhaps how many of them go to each rank.
+// Checks the entry of one rank among `size`: its rows, and perhaps how many of them it sends to
+// each rank.
 std::string bad_splits(const std::vector<std::uint64_t>& extra, std::size_t size) {
   if (extra.empty()) return "gave no first dimension";
   const std::string rows = std::to_string(extra[0]) + " rows";
@@ -71,7 +73,7 @@ std::string bad_splits(const Row& row, std::span<const int> ranks) {
   return {};
 }
 
-// A name without its numbers, which frameworks often count by.
+// Replaces the numbers in a name, with which frameworks often count, by '#'.
 std::string without_numbers(const std::string& name) {
   std::string result;
   for (const char c : name) {

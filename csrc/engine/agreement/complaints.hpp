@@ -1,4 +1,5 @@
-// Texts of errors that all ranks get: operations that are ready everywhere and may not run, or that can never be.
+// Error messages that all ranks get, for operations that are ready on all ranks but cannot run, and
+// for operations that can never become ready. The coordinator calls these functions.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,12 @@
 
 namespace ringcomm {
 
-// Nothing: it runs. `ranks[i]` is what rank i of the set is called in texts.
+// Returns the error of an operation that cannot run; empty if it can. `ranks[i]`: number of rank i
+// of the set in messages to users.
 std::optional<Error> complaint(const Row& row, std::span<const int> ranks);
 
-// Every rank waits, and none for an operation that all ranks have submitted. `joined`: as called in texts.
+// Returns the message for a deadlock: every rank waits, but no operation was submitted by all
+// ranks. `joined`: ranks as numbered in messages to users.
 std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined);
 
 }  // namespace ringcomm

@@ -1,3 +1,4 @@
+// Implements Control on Mail.
 #include "engine/agreement/control.hpp"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 namespace ringcomm {
 
 namespace {
-constexpr int kMostMessages = 256;  // received in one call, so that the worker's other duties get their turn
+constexpr int kMostMessages = 256;  // received in one call, so that the worker's other tasks get a turn
 }
 
 void Control::send(int peer, const Bytes& encoded) {

@@ -1,7 +1,8 @@
-// Control messages between ranks: records in, records out. Used by the worker alone.
+// Sends and receives control messages between ranks, as records. Only the worker uses it.
 //
-// Everything for one peer since the last flush() is one message. Messages are received by matched probes: nothing is
-// posted ahead, so an idle rank costs nothing and there is nothing to cancel at the end.
+// All records for one peer since the last flush() are one message. Messages are received by matched
+// probes: no receive is posted ahead, so an idle rank costs nothing and there is nothing to cancel
+// at the end.
 #pragma once
 
 #include <functional>
@@ -20,14 +21,14 @@ class Control {
   Control& operator=(const Control&) = delete;
 
   void send(int peer, const Record& record) { encode(record, outbox_[peer]); }
-  void send(int peer, const Bytes& encoded);  // a record for many, encoded once
+  void send(int peer, const Bytes& encoded);  // a record for many peers, encoded once
   // Sends to every rank but this one and those of `except`. Skips ranks that cannot be reached.
   void send_to_all(const Record& record, std::span<const int> except) noexcept;
   void flush();  // posts what send() has collected
   // Passes each record that has arrived to `handle`; true if there was one.
   bool receive(const std::function<void(int peer, Record record)>& handle);
-  bool sending();                           // whether a message is still on its way out
-  void close() noexcept { mail_.close(); }  // cancels everything; nothing is sent or received any more
+  bool sending();                           // whether a message is still being sent
+  void close() noexcept { mail_.close(); }  // cancels all messages; sends and receives no more
 
  private:
   Mail mail_;

@@ -1,3 +1,4 @@
+// Implements Coordinator.
 #include "engine/agreement/coordinator.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace ringcomm {
 
 namespace {
 
-// What an item says of rows: VerdictItem::sizes.
+// Fills in VerdictItem::sizes.
 void describe_rows(const Row& row, std::size_t size, VerdictItem& item) {
   const auto collective = static_cast<Collective>(row.first.collective);
   if (collective == Collective::allgather) {
@@ -64,7 +65,8 @@ void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
   }
 }
 
-// A submission that had crossed an early failure on its way: that rank fails it when it reads of it.
+// Returns whether this submission was in transit when an early failure of it was issued. The rank
+// fails it when it reads that verdict.
 bool Coordinator::failed_before_submission(int rank, std::uint64_t read, const std::string& name) {
   const auto found = early_.find(name);
   if (found == early_.end()) return false;
@@ -87,7 +89,7 @@ void Coordinator::withdraw(int rank, const std::string& name, const std::string&
   fail_early(*row, why).error = ErrorKind::left;
 }
 
-// Fails what may not have been submitted by all.
+// Fails an operation that some ranks may not have submitted.
 Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
   const std::string name = *row.name;
   const std::vector<int> missing = rows_.missing(&row);
@@ -106,7 +108,7 @@ Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
 }
 
 void Coordinator::block(int rank, std::uint64_t read) {
-  if (ended_ || read != issued_) return;  // a verdict is on its way there
+  if (ended_ || read != issued_) return;  // a verdict is in transit to the rank
   blocked_[static_cast<std::size_t>(rank)] = 1;
   std::vector<int> joined;
   for (int one = 0; one < static_cast<int>(ranks_.size()); ++one) {
@@ -148,7 +150,7 @@ std::vector<Verdict> Coordinator::decide() {
   Fusion fusion(fusion_bytes_);
   for (Verdict& verdict : std::exchange(failures_, {})) fusion.add(std::move(verdict));
   rows_.take_due([&](std::span<Row* const> rows) { judge(rows, fusion); });
-  if (rows_.all_joined()) {  // so what any rank had submitted was complete, and is above
+  if (rows_.all_joined()) {  // every operation that a rank had submitted was complete, and is decided above
     fusion.add(
         {.kind = Verdict::Kind::all_joined, .last_joined = ranks_[static_cast<std::size_t>(rows_.last_joined())]});
     rows_.leave_join();
@@ -157,7 +159,8 @@ std::vector<Verdict> Coordinator::decide() {
   if (!fusion.drafts().empty()) std::fill(blocked_.begin(), blocked_.end(), 0);
   for (Fusion::Draft& draft : fusion.drafts()) {
     ++issued_;
-    // Items get their ids in the order in which they are read, so that no rank forgets an id before its last use.
+    // Items get their ids in the order in which they are read. So no rank forgets an id before its
+    // last use.
     for (Row* const row : draft.rows) {
       append(draft.verdict.items, item_of(*row, draft.verdict));
       rows_.remove(*row);
@@ -168,7 +171,7 @@ std::vector<Verdict> Coordinator::decide() {
   return verdicts;
 }
 
-// A group, or one operation alone: all of it runs, or fails.
+// Decides a group, or a single operation: all of it runs, or all of it fails.
 void Coordinator::judge(std::span<Row* const> rows, Fusion& fusion) {
   std::optional<Error> why;
   for (std::size_t i = 0; i < rows.size() && !why; ++i) why = complaint(*rows[i], ranks_);
@@ -196,7 +199,7 @@ VerdictItem Coordinator::item_of(Row& row, Verdict& verdict) {
   return item;
 }
 
-// Drops what no message under way can name any more.
+// Drops ids and early failures that no message in transit can name any more.
 void Coordinator::clean_up() {
   if (!ids_.has_forgotten() && early_.empty()) return;
   const std::uint64_t read_by_all = *std::min_element(read_.begin(), read_.end());

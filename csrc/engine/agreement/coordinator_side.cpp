@@ -1,3 +1,4 @@
+// Implements CoordinatorSide.
 #include "engine/agreement/coordinator_side.hpp"
 
 #include <algorithm>

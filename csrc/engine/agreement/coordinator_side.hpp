@@ -1,5 +1,5 @@
-// A process set's agreement on its first rank: what the ranks send goes to the coordinator, its verdicts to the ranks.
-// The worker's.
+// The agreement of a process set on its first rank: passes ranks' messages to the coordinator, and
+// its verdicts to the ranks. The worker uses it through NamedSet.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ class CoordinatorSide {
  public:
   CoordinatorSide(Context& context, int set, const std::vector<int>& ranks);
 
-  // From rank `index` of the set.
+  // Receive records from rank `index` of the set.
   void receive(int index, const ReadyRecord& record);
   void receive(int index, const WithdrawRecord& record);
   void join(int index) { coordinator_.join(index); }
   void block(int index, std::uint64_t read) { coordinator_.block(index, read); }
   void end() { coordinator_.end(); }
-  // Sends the others what has become due, and gives what this rank gets of it, if there is anything.
+  // Sends due verdicts to the other ranks. Returns those of this rank, if there are any.
   std::optional<VerdictRecord> decide();
-  // Of what ranks wait for since before, a line each.
+  // Returns one line for each operation that ranks have waited for since before `before_ns`.
   std::vector<std::string> stalled(std::int64_t before_ns, std::int64_t now_ns) const;
 
  private:

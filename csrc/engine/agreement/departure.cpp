@@ -1,3 +1,4 @@
+// Implements Departure.
 #include "engine/agreement/departure.hpp"
 
 #include <algorithm>
@@ -7,8 +8,8 @@
 namespace ringcomm {
 
 namespace {
-constexpr std::int64_t kWithdrawal = 5'000'000'000;  // ns that a leaver waits for the coordinator while nothing moves
-constexpr std::int64_t kGoodbye = 1'000'000'000;     // ns for the goodbyes to get out
+constexpr std::int64_t kWithdrawal = 5'000'000'000;  // ns that a leaver waits for the coordinator without progress
+constexpr std::int64_t kGoodbye = 1'000'000'000;     // ns for sending the LEAVE messages
 }  // namespace
 
 bool Departure::turn(const Sets& sets, bool moved_data) {

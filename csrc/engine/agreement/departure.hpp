@@ -1,4 +1,5 @@
-// How this rank leaves, a turn of the worker at a time. Why this is safe: engine/engine.cpp.
+// Lets this rank leave the job, in steps that are turns of the worker. engine/engine.cpp explains
+// why this is safe.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace ringcomm {
 class Departure {
  public:
   Departure(Context& context, Services& services) : context_(context), services_(services) {}
-  // One turn; `moved_data`: something has in this turn. True if it got further.
+  // Runs one step. `moved_data`: data moved in this turn. Returns true on progress.
   bool turn(const Sets& sets, bool moved_data);
   bool over() const { return phase_ == Phase::gone; }
 

@@ -1,3 +1,4 @@
+// Implements IdCache: least recently used ids are forgotten first.
 #include "engine/agreement/id_cache.hpp"
 
 namespace ringcomm {
@@ -11,7 +12,7 @@ const IdCache::Known& IdCache::at(std::uint32_t id) const {
 void IdCache::identify(Row& row, VerdictItem& item, Verdict& verdict, std::uint64_t number) {
   if (row.id != 0) {
     const bool as_sent = row.id == row.sent_as;
-    const bool filling = recent_.size() > capacity_ / 2;  // before that nobody asks what was used last
+    const bool filling = recent_.size() > capacity_ / 2;  // before that, the order of use is not needed
     if (!as_sent || filling) {
       const Known& known = known_.at(row.id);
       if (!as_sent && !same_signature(known.signature, row.first)) {

@@ -1,3 +1,4 @@
+// Implements KnownNames.
 #include "engine/agreement/known_names.hpp"
 
 #include "engine/agreement/agreement.hpp"

@@ -1,4 +1,5 @@
-// The ids that names have, as a rank has read them in verdicts: its side of the coordinator's IdCache.
+// The ids of names as a rank has read them in verdicts; the counterpart of the coordinator's
+// IdCache. MemberSide uses it.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,10 @@ namespace ringcomm {
 
 class KnownNames {
  public:
-  std::uint32_t find(const std::string& name, const Descriptor& signature) const;  // 0: send it whole
-  const std::string& name_of(std::uint32_t id) const;                              // throws Error(internal)
-  std::uint64_t forgets() const { return forgets_; }  // what find() gave is right until there are more
+  // 0: unknown, send name and signature
+  std::uint32_t find(const std::string& name, const Descriptor& signature) const;
+  const std::string& name_of(std::uint32_t id) const;  // throws Error(internal)
+  std::uint64_t forgets() const { return forgets_; }   // results of find() are valid until it changes
   void learn(std::uint32_t id, const std::string& name, const Descriptor& signature);
   void forget(std::uint32_t id);
 

@@ -1,3 +1,4 @@
+// Implements MemberSide: reports, the reading of verdicts, and abandoned operations.
 #include "engine/agreement/member_side.hpp"
 
 #include <utility>
@@ -29,15 +30,15 @@ std::optional<ReadyRecord> MemberSide::report(const std::vector<OperationStatePt
     context_.traced("queue", pending->name, pending->submitted_ns, now);
     append(record.entries, ready_of(pending));
   }
-  // A rank that has joined sends nothing else that would say how far it has read.
+  // A rank that has joined sends no other message that shows how many verdicts it has read.
   if (record.entries.empty() && !(joined_ && read_ - reported_ >= kReportEvery)) return std::nullopt;
   reported_ = read_;
   return record;
 }
 
-// Before it is sent, or for now.
+// Returns true if the operation has ended before it is sent, or if it is delayed.
 bool MemberSide::is_over(const OperationStatePtr& pending) {
-  if (pending->done()) return true;  // an early failure found it here
+  if (pending->done()) return true;  // an early failure finished it here
   if (!pending->runs()) return false;
   if (abandoned_.contains(pending->name)) {
     held_.push_back(pending);
@@ -51,7 +52,8 @@ bool MemberSide::is_over(const OperationStatePtr& pending) {
   return true;
 }
 
-// 0: it has none. An id says the same as long as none is forgotten.
+// Returns the id of the operation; 0: it has none. A cached id is valid as long as no id is
+// forgotten.
 std::uint32_t MemberSide::id_of(OperationState& pending) const {
   if (pending.sent_as == 0 || pending.sent_in != set_ || pending.sent_at != known_.forgets()) {
     pending.sent_in = set_;
@@ -93,7 +95,7 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
     } else if (verdict.kind == Verdict::Kind::all_joined) {
       joined_ = false;
       failed_before_submit_
-          .clear();  // what others had submitted then and this rank had not, it never will: all begin anew
+          .clear();  // this rank will never submit operations that only other ranks had submitted: counting starts anew
       executor_.push({.last_joined = verdict.last_joined});
     } else if (auto why = read_run(verdict)) {
       return why;
@@ -107,7 +109,7 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
 }
 
 void MemberSide::read_failure(const Verdict& verdict) {
-  if (contains(verdict.absent, me_)) return;  // it has an earlier one of that name in flight, or none
+  if (contains(verdict.absent, me_)) return;  // this rank has an earlier operation of that name in flight, or none
   const auto error = std::make_exception_ptr(Error(verdict.error, verdict.why, verdict.ranks));
   for (const VerdictItem& item : verdict.items) {
     if (abandoned_.erase(item.name) > 0) {
@@ -133,7 +135,7 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
       if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
       if (pending->kind == OperationState::Kind::step) {
-        // has its own channel, so nothing of this set's stream waits for it
+        // a plan has its own channel, so no other operation of this set waits for it
         pending->plan->agree(pending, !verdict.absent.empty());
       } else {
         decided.parts.push_back({std::move(pending), std::move(item.sizes)});
@@ -144,7 +146,7 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
   return std::nullopt;
 }
 
-// Null: this rank cannot.
+// Returns this rank's operation, or a placeholder if it is absent; null if it cannot take part.
 OperationStatePtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bool absent) {
   if (absent) return stand_in(item, name_of(item, id));
   OperationStatePtr pending = item.known ? take_sent(id) : nullptr;
@@ -159,7 +161,7 @@ OperationStatePtr MemberSide::stand_in(const VerdictItem& item, const std::strin
   return pending->plan ? pending : nullptr;
 }
 
-// What this rank sent under an id, if it still waits. Spares the way by the name.
+// Returns the operation that this rank sent under an id, if it still waits. Saves a lookup by name.
 OperationStatePtr MemberSide::take_sent(std::uint32_t id) {
   const auto found = sent_.find(id);
   if (found == sent_.end() || !found->second || found->second->done()) return nullptr;
@@ -177,7 +179,7 @@ Error MemberSide::cannot(const std::string& name, bool absent) const {
                {context_.rank()});
 }
 
-// ---- given up without the coordinator's word
+// ---- operations abandoned without the coordinator's answer
 
 void MemberSide::abandon(const OperationStatePtr& pending, const Error& error) {
   abandoned_.insert_or_assign(pending->name, error);
@@ -189,7 +191,7 @@ const Error* MemberSide::abandoned(const std::string& name) const {
   return found == abandoned_.end() ? nullptr : &found->second;
 }
 
-// What waited for the end of an operation of this name is a new one: it goes out in this turn.
+// Submits the delayed operation of this name: the old one has ended, so it is sent in this turn.
 void MemberSide::release(const std::string& name) {
   for (const OperationStatePtr& pending : held_) {
     if (pending->name == name && !pending->done()) in_flight_.put_back(pending);

@@ -1,4 +1,5 @@
-// A process set's agreement on each of its ranks: says what becomes ready here, and reads verdicts. The worker's.
+// The agreement of a process set on each of its ranks: reports ready operations to the coordinator,
+// and reads verdicts. The worker uses it through NamedSet.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +22,18 @@ class MemberSide {
   // `me`: this rank's index in the set.
   MemberSide(const Context& context, int set, int me, InFlight& in_flight, const PlanTable& plans, Executor& executor);
 
-  // What the coordinator needs to know, if anything, of operations that were submitted; but for a join.
+  // Returns the record about submitted operations for the coordinator, if there is anything to
+  // report. Joins are not part of it.
   std::optional<ReadyRecord> report(const std::vector<OperationStatePtr>& fresh);
-  // Hands what is to be run to the executor. If all the others are to run what this rank cannot: why, and nothing
-  // more of the record has been read.
+  // Passes operations to run to the executor. If the other ranks will run an operation that this
+  // rank cannot run, returns the reason; then the rest of the record is unread.
   std::optional<Error> read(VerdictRecord&& record);
   std::uint64_t verdicts_read() const { return read_; }
 
-  // Given up here without the coordinator's word: until that comes, a new operation of the name is held back, so that
-  // it is not taken for the old one.
+  // Abandons an operation here without the coordinator's answer. Until that answer arrives, a new
+  // operation of the name is delayed, so that it is not mistaken for the old one.
   void abandon(const OperationStatePtr& pending, const Error& error);
-  const Error* abandoned(const std::string& name) const;  // null: it has not been
+  const Error* abandoned(const std::string& name) const;  // null: not abandoned
 
  private:
   bool is_over(const OperationStatePtr& pending);
@@ -52,13 +54,14 @@ class MemberSide {
   const PlanTable& plans_;
   Executor& executor_;
   KnownNames known_;
-  std::unordered_map<std::uint32_t, OperationStatePtr> sent_;  // by id: what waits under it; null: nothing does
-  std::uint64_t read_ = 0, reported_ = 0;                      // verdicts, and of how many the coordinator knows that
-  bool joined_ = false;                                        // this rank gives nothing more
+  std::unordered_map<std::uint32_t, OperationStatePtr> sent_;  // by id: the operation pending under it; null: none
+  // verdicts read; and the number that the coordinator knows of
+  std::uint64_t read_ = 0, reported_ = 0;
+  bool joined_ = false;  // this rank submits nothing more
   std::unordered_map<std::string, std::deque<std::exception_ptr>>
       failed_before_submit_;  // failed before they were submitted here
   std::map<std::string, Error> abandoned_;
-  std::vector<OperationStatePtr> held_;  // submitted under such a name since
+  std::vector<OperationStatePtr> held_;  // submitted under an abandoned name since
 };
 
 }  // namespace ringcomm

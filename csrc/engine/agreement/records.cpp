@@ -1,3 +1,4 @@
+// Encodes and decodes control records.
 #include "engine/agreement/records.hpp"
 
 #include <cstring>
@@ -12,7 +13,8 @@ namespace {
 
 [[noreturn]] void malformed() { throw Error(ErrorKind::transport, "a control message is malformed"); }
 
-// ---- how values travel: one visitor writes them, another reads them, each in the order in which fields() names them
+// ---- encoding of values: one visitor writes them, another reads them, each in the order in which
+// fields() names them
 
 class Writer {
  public:
@@ -32,7 +34,7 @@ class Writer {
     if constexpr (std::is_trivially_copyable_v<T>) {
       raw(&value, sizeof value);
     } else {
-      fields(*this, const_cast<T&>(value));  // which this visitor leaves as they are
+      fields(*this, const_cast<T&>(value));  // this visitor does not modify it
     }
   }
   void put(const std::string& text) {
@@ -72,7 +74,8 @@ class Reader {
     in_ = in_.subspan(nbytes);
     return data;
   }
-  // A number of things of a byte at least: never more than what is left can hold.
+  // Reads the number of elements. Each has at least one byte, so a larger number than the remaining
+  // bytes is malformed.
   std::size_t size() {
     std::uint32_t value = 0;
     get(value);
@@ -108,9 +111,9 @@ class Reader {
   std::span<const std::byte> in_;
 };
 
-// ---- what is in a record; those of numbers alone travel as they lie
+// ---- fields of the records; trivially copyable records are sent as stored
 
-using Flags = std::uint8_t;  // which fields follow
+using Flags = std::uint8_t;  // bits: which fields follow
 
 template <class Visitor, class Plain>
 void fields(Visitor& visit, Plain& record) {
@@ -160,7 +163,7 @@ void fields(Visitor& visit, Verdict& v) {
   if (v.kind == Verdict::Kind::fail) visit(v.error, v.why, v.ranks, v.early);
 }
 
-// A record's number is its index in the variant, for who writes and for who reads.
+// Creates a record from its number, which is its index in the variant.
 template <std::size_t... number>
 Record record_of(std::size_t kind, std::index_sequence<number...>) {
   Record record;

@@ -1,5 +1,5 @@
-// What control messages say, as records, and as bytes: the fields() of each, in their order. Ranks run the same binary
-// on one kind of machine: numbers travel as they lie.
+// The control messages as records, and their encoding: the fields() of each, in that order. All
+// ranks run the same binary on the same kind of machine, so numbers are sent as stored.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,11 @@ struct ReadyRecord {  // to the coordinator
 };
 struct VerdictRecord {  // from the coordinator
   std::uint32_t set = 0;
-  std::uint64_t first = 0;  // number of verdicts[0]; the first of all is 1
+  std::uint64_t first = 0;  // number of verdicts[0]; the first verdict of a set is 1
   std::vector<Verdict> verdicts;
   void fields(auto& visit) { visit(set, first, verdicts); }
 };
-struct WithdrawRecord {  // to the coordinator: the sender gives up one operation, and lives on
+struct WithdrawRecord {  // to the coordinator: the sender withdraws one operation, and continues
   std::uint32_t set = 0;
   std::string name, why;
   void fields(auto& visit) { visit(set, name, why); }
@@ -34,19 +34,19 @@ struct WithdrawRecord {  // to the coordinator: the sender gives up one operatio
 struct GoingRecord {  // to the coordinator: the sender leaves; agree on nothing more
   std::uint32_t set = 0;
 };
-struct ConfirmedRecord {  // from the coordinator: after this, no verdict comes
+struct ConfirmedRecord {  // from the coordinator: no verdict follows
   std::uint32_t set = 0;
 };
 struct SetEnd {
   std::uint32_t set = 0;
   std::uint64_t executed = 0;                                // verdicts
-  std::vector<std::pair<std::string, std::uint64_t>> steps;  // of plans, completed
-  // of ranks that had left the set before; empty: the sender is the first, as far as it knows
+  std::vector<std::pair<std::string, std::uint64_t>> steps;  // per plan: steps completed
+  // Ranks that had left the set before; empty: the sender is the first, as far as it knows.
   std::vector<int> because;
   void fields(auto& visit) { visit(set, executed, steps, because); }
 };
-struct LeaveRecord {     // to every rank: the sender executes so much in these sets, and nothing more
-  bool entirely = true;  // it leaves the job; else only these sets
+struct LeaveRecord {     // to every rank: the sender executes these numbers of verdicts and steps, and no more
+  bool entirely = true;  // it leaves the job; otherwise only these sets
   std::vector<SetEnd> sets;
   void fields(auto& visit) { visit(entirely, sets); }
 };
@@ -57,7 +57,9 @@ struct AbortRecord {  // to every rank: the sender met a fatal error
   void fields(auto& visit) { visit(kind, what, ranks); }
 };
 
-struct JoinRecord {  // to the coordinator: the sender has nothing more to give, and takes part in what others have
+// to the coordinator: the sender submits nothing more, and takes part in the other ranks'
+// operations
+struct JoinRecord {
   std::uint32_t set = 0;
 };
 
@@ -70,7 +72,8 @@ using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRec
                             AbortRecord, JoinRecord, BlockedRecord>;
 using Bytes = std::vector<std::byte>;
 
-void encode(const Record& record, Bytes& out);              // appends
-std::vector<Record> decode(std::span<const std::byte> in);  // all of it; throws Error(transport) if it is malformed
+void encode(const Record& record, Bytes& out);  // appends
+// decodes all of `in`; throws Error(transport) if it is malformed
+std::vector<Record> decode(std::span<const std::byte> in);
 
 }  // namespace ringcomm

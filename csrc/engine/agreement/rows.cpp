@@ -1,3 +1,4 @@
+// Implements Rows.
 #include "engine/agreement/rows.hpp"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// What ranks have ready, as the coordinator keeps it: a row for each name, whatever id a rank submits it under.
+// The coordinator's table of submitted operations: one row per name, independent of the id under
+// which a rank submits it.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +14,23 @@
 
 namespace ringcomm {
 
-// What is asked of many names at every step comes first, so that it takes few lines of cache.
+// One name. Hot fields first, so that a step touches few cache lines per name.
 struct Row {
-  const std::string* name = nullptr;  // its key
-  std::uint32_t id = 0;               // that the name has (IdCache); 0: none
-  int ids = 0;                        // that ranks may still use for it, forgotten ones included
-  // What is submitted and not yet decided, if `count` > 0:
-  int count = 0;              // of ranks
-  std::uint32_t sent_as = 0;  // the id under which all of them did, or all before; 0: there is none
-  bool complete = false;      // here, or joined, are all
+  const std::string* name = nullptr;  // key of the row
+  std::uint32_t id = 0;               // current id of the name (IdCache); 0: none
+  int ids = 0;                        // number of ids that ranks may still use for it, including forgotten ids
+  // The submission that is not yet decided, if `count` > 0:
+  int count = 0;              // ranks that have submitted it
+  std::uint32_t sent_as = 0;  // the id under which all of them submitted it, or all did last time; 0: there is none
+  bool complete = false;      // all ranks have submitted it or joined
   bool differs = false;
   std::uint32_t group_size = 1;
   std::uint64_t group = 0;
   std::vector<char> here{};           // by rank
-  int first_rank = 0, odd_rank = -1;  // a rank that gave another group than the first
+  int first_rank = 0, odd_rank = -1;  // odd_rank: a rank that gave another group than the first
   std::int64_t since_ns = 0;
-  Descriptor first{};                                // of the id sent_as, if there is one
-  std::vector<std::pair<int, Descriptor>> others{};  // of ranks that gave not the same bytes as the first
+  Descriptor first{};                                // signature of the id sent_as, if there is one
+  std::vector<std::pair<int, Descriptor>> others{};  // of ranks whose bytes differ from the first
   std::vector<std::vector<std::uint64_t>> extras{};  // by rank, if there are any; empty: absent
 
   bool is_here(std::size_t rank) const { return here[rank] != 0; }
@@ -40,30 +41,32 @@ class Rows {
   explicit Rows(std::size_t ranks) : joined_(ranks, 0) {}
 
   Row& of(const std::string& name);
-  Row* waiting(const std::string& name);  // null: nobody has submitted it
+  Row* waiting(const std::string& name);  // null: no rank has submitted it
   void each_waiting(const std::function<void(const Row&)>& act) const;
 
-  // `rank` has submitted it: under `id`, or whole. Throws Error(internal) if it had before.
+  // Records that `rank` has submitted it, under `id` or with name and signature. Throws
+  // Error(internal) if it had before.
   void submit(Row& row, int rank, const Ready& entry, std::uint32_t id, const Descriptor& signature,
               std::int64_t now_ns);
-  // Rank `rank` counts as ready for everything, until all have joined and leave_join() says that this is over.
+  // Counts rank `rank` as ready for everything, until all have joined and leave_join() is called.
   void join(int rank);
   bool has_joined(int rank) const { return joined_[static_cast<std::size_t>(rank)] != 0; }
   bool all_joined() const { return joined_count_ == static_cast<int>(joined_.size()); }
   int last_joined() const { return last_joined_; }
   void leave_join();
-  std::vector<int> absent(const Row& row) const;   // who has joined and not submitted it
-  std::vector<int> missing(const Row* row) const;  // who is yet to submit it; null: nobody has
+  std::vector<int> absent(const Row& row) const;   // ranks that have joined and not submitted it
+  std::vector<int> missing(const Row* row) const;  // ranks that have not submitted it yet; null: no rank has
 
-  // What has become ready everywhere since the last call, a group at a time.
+  // Calls `act` for all operations that became ready on all ranks since the last call, one group at
+  // a time.
   void take_due(const std::function<void(std::span<Row* const>)>& act);
-  void remove(Row& row);   // decided: nothing waits there now
-  void release(Row& row);  // forgets the name if there is nothing of it
-  void clear();            // nothing waits anywhere
+  void remove(Row& row);   // after a decision: no submission is pending in the row
+  void release(Row& row);  // forgets the name if it has neither submissions nor ids
+  void clear();            // removes all submissions
 
  private:
   bool expected(const Row& row, std::size_t rank) const { return !row.is_here(rank) && !joined_[rank]; }
-  bool enough(const Row& row) const;  // without some ranks
+  bool enough(const Row& row) const;  // complete, because the missing ranks have joined
   void look_if_complete(Row& row);
   void leave_group(Row& row);
 
@@ -71,7 +74,7 @@ class Rows {
   int joined_count_ = 0, last_joined_ = -1;
   std::unordered_map<std::string, Row> rows_;
   std::vector<Row*> complete_;                                   // since the last take_due()
-  std::unordered_map<std::uint64_t, std::vector<Row*>> groups_;  // members that are complete
+  std::unordered_map<std::uint64_t, std::vector<Row*>> groups_;  // the complete members of each group
 };
 
 }  // namespace ringcomm

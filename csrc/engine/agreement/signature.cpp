@@ -1,3 +1,4 @@
+// Implements the conversion between requests and signatures.
 #include "engine/agreement/signature.hpp"
 
 #include "base/fields.hpp"
@@ -31,7 +32,7 @@ std::vector<std::uint64_t> extra_of(const NamedRequest& request) {
   return extra;
 }
 
-// Without buffers, which it gets when it runs (bucket.cpp, plan_run.cpp).
+// The placeholder has no buffers; it gets them when it runs (bucket.cpp, plan_run.cpp).
 OperationStatePtr stand_in_for(const std::string& name, const Descriptor& signature) {
   auto pending = std::make_shared<OperationState>(name);
   pending->stand_in = true;

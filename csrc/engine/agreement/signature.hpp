@@ -1,4 +1,5 @@
-// What ranks must give alike of a named operation, and the operation again from it.
+// Makes the signature of a named operation, which must be equal on all ranks, and a placeholder
+// operation from it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace ringcomm {
 
-// FNV-1a over what must agree.
+// FNV-1a hash of the values that must agree.
 class Hash {
  public:
   Hash& add(const void* data, std::size_t nbytes) {

@@ -1,3 +1,4 @@
+// Implements StallWatch.
 #include "engine/agreement/stall_watch.hpp"
 
 #include <algorithm>
@@ -7,12 +8,13 @@ namespace ringcomm {
 
 namespace {
 
-constexpr std::int64_t kGrace = 5'000'000'000;  // ns for the coordinator to confirm that an operation is given up
+constexpr std::int64_t kGrace = 5'000'000'000;  // ns for the coordinator to confirm a withdrawal
 constexpr std::size_t kMostNames = 16;          // in one warning
 
 std::int64_t nanoseconds(double seconds) { return static_cast<std::int64_t>(std::clamp(seconds, 0.0, 9e9) * 1e9); }
 
-// For other ranks. What is no operation to run may do so for as long as others have data.
+// Returns whether it waits for other ranks. A join does not count: it may wait for as long as other
+// ranks have data.
 bool waits(const OperationState& pending) { return pending.sent_ns != 0 && !pending.agreed && pending.runs(); }
 
 }  // namespace
@@ -31,7 +33,8 @@ std::vector<WithdrawRecord> StallWatch::check(std::int64_t now, MemberSide& memb
     }
   }
   if (warn_after_ > 0 && now - warned_ns_ >= warn_after_) {
-    // The coordinator knows who is missing, also of what only others wait for; the others know what they wait for.
+    // The coordinator knows which ranks are missing, also for operations that it has not submitted.
+    // Other ranks know only their own pending operations.
     const auto lines = coordinator ? coordinator->stalled(now - warn_after_, now) : own_lines(now);
     if (!lines.empty()) {
       warned_ns_ = now;
@@ -55,14 +58,15 @@ bool StallWatch::blocked(std::int64_t now) {
   return true;
 }
 
-// Asks the coordinator to fail it everywhere. A coordinator that sleeps has not submitted it either and does not
-// answer: then it fails here alone, and if it becomes ready everywhere after all, this rank leaves the set.
+// Asks the coordinator to fail the operation on all ranks. A sleeping coordinator has not submitted
+// it either and does not answer. Then it fails on this rank alone. If it becomes ready on all ranks
+// after all, this rank leaves the set.
 void StallWatch::give_up(const OperationStatePtr& pending, std::int64_t now, MemberSide& member,
                          std::vector<WithdrawRecord>& withdrawn) {
   const std::string& name = pending->name;
   const std::int64_t age = now - pending->submitted_ns;
   if (pending->sent_ns == 0) {
-    const Error* const before = member.abandoned(name);  // held back, and still no word
+    const Error* const before = member.abandoned(name);  // delayed, and still no answer
     if (before && age >= fail_after_ + kGrace) in_flight_.finish(pending, std::make_exception_ptr(*before));
   } else if (!waits(*pending)) {
     return;
@@ -95,7 +99,7 @@ void StallWatch::warn(const std::vector<std::string>& lines, bool coordinates) c
   for (std::size_t i = 0; i < std::min(lines.size(), kMostNames); ++i) text += "\n  " + lines[i];
   if (lines.size() > kMostNames) text += concat("\n  and ", lines.size() - kMostNames, " more");
   const std::string first = "rank " + std::to_string(first_);
-  if (!coordinates)  // one that says nothing sleeps: it has not submitted these operations itself
+  if (!coordinates)  // a silent coordinator sleeps: it has not submitted these operations itself
     text += "\n  " + first + " tells who has not submitted them; if it says nothing, then " + first + " itself has not";
   std::fprintf(stderr, "%s\n", text.c_str());
 }

@@ -1,4 +1,5 @@
-// Every rank that waits for others runs its own clock: it warns, and in the end gives up. The worker's.
+// Detects operations that wait too long for other ranks: each rank warns, and finally withdraws, by
+// its own clock. The worker uses it through NamedSet.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,14 @@ namespace ringcomm {
 
 class StallWatch {
  public:
-  // `first`: the rank that coordinates the set.
+  // `first`: the coordinator's rank.
   StallWatch(const Context& context, int set, int first, InFlight& in_flight);
-  // Looks at what waits, and warns. Returns what the coordinator, which may be here, is to fail everywhere.
+  // Checks pending operations, and warns. Returns the withdrawals for the coordinator, which fails
+  // them on all ranks. `coordinator` is null unless this rank coordinates.
   std::vector<WithdrawRecord> check(std::int64_t now, MemberSide& member, const CoordinatorSide* coordinator);
-  // Returns true, at most once a period of warnings, if this rank's callers are blocked in this set: for two periods
-  // a caller has waited, nothing was submitted or agreed, and nothing is in flight in other sets.
+  // Returns true, at most once per warning period, if this rank's callers are blocked in this set.
+  // For two periods a caller has waited, nothing was submitted or agreed, and nothing is in flight
+  // in other sets.
   bool blocked(std::int64_t now);
 
  private:

@@ -1,3 +1,4 @@
+// Implements the tasks of a bucket: packed into one buffer, or reduced in scattered memory.
 #include "engine/plans/bucket.hpp"
 
 #include <utility>
@@ -17,7 +18,8 @@ Counts times(const Counts& rows, std::size_t row) {
   return result;
 }
 
-// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
+// Scales the input before the call. If a rank has joined, its identities must not be scaled, so the
+// other ranks scale their data first.
 void scale_first(Call& call, ArenaRoom& buffer) {
   const std::size_t count = call.elements();
   std::byte* const scaled = buffer.at_least(count * size_of(call.dtype));
@@ -25,8 +27,8 @@ void scale_first(Call& call, ArenaRoom& buffer) {
   call.input = scaled;
 }
 
-// What a rank that has joined brings: values that leave the others' result as it is, or room for a result that nobody
-// reads; it has no rows to give.
+// Fills in the contribution of a rank that has joined: values that leave the result unchanged, or
+// memory for a result that is not read. It has no rows.
 void bring_identity(Call& call, ArenaRoom& buffer, int me) {
   const std::size_t count = call.collective == Collective::alltoall ? total(call.receive_counts) : call.elements();
   const std::size_t item = size_of(call.dtype);
@@ -35,15 +37,15 @@ void bring_identity(Call& call, ArenaRoom& buffer, int me) {
   call.input = call.output = memory;
   if (!computes(call.collective)) return;
   kernels::fill_identity(call.dtype, call.op, memory, count);
-  if (call.collective == Collective::reducescatter)  // the result where its own block lies
+  if (call.collective == Collective::reducescatter)  // the result is stored where this rank's block is
     call.output = memory + start_of(call.counts, me) * item;
 }
 
-// Where ranks have rows: what only agreement decides of them, and a result of that size.
+// Fills in counts that only agreement decides, and allocates a result of that size.
 void fill_rows(Call& call, OperationState& pending, const std::vector<std::uint64_t>& sizes, const Channel& channel) {
   const NamedRequest& request = pending.request;
   const auto size = static_cast<std::size_t>(channel.size());
-  Counts& rows = pending.counts;  // of each rank, in the result
+  Counts& rows = pending.counts;  // rows of each rank in the result
   if (call.collective == Collective::reducescatter) {
     for (std::size_t i = 0; i < size; ++i) rows.push_back(split(request.rows, size, i).count);
   } else if (sizes.size() == 1) {
@@ -65,7 +67,7 @@ void fill_rows(Call& call, OperationState& pending, const std::vector<std::uint6
   call.output = pending.output.get();
 }
 
-// The call of one operation. `joined`: some rank of the set has.
+// Returns the call of one operation. `joined`: a rank of the set has joined.
 Call call_of(const Agreed& part, const Channel& channel, ArenaRoom& buffer, bool joined) {
   OperationState& pending = *part.pending;
   Call call = pending.request.call;
@@ -88,7 +90,7 @@ std::shared_ptr<MemoryLocation> place_of(const std::vector<Agreed>& parts) {
   return places[0]->together(places);
 }
 
-// The bucket as one call; where its data lies is not in it yet.
+// Returns the bucket as one call, without the address of its data.
 Call fused_call(const std::vector<Agreed>& parts) {
   Call fused = parts[0].pending->request.call;
   fused.input = fused.output = nullptr;
@@ -104,7 +106,7 @@ Call fused_call(const std::vector<Agreed>& parts) {
   return fused;
 }
 
-// Tensors that run together.
+// A task for tensors that run together.
 class Fused : public Task {
  public:
   Fused(const Context& context, std::vector<Agreed> parts)
@@ -116,7 +118,7 @@ class Fused : public Task {
  protected:
   static const Call& call(const Agreed& part) { return part.pending->request.call; }
   std::size_t item() const { return size_of(call(parts_[0]).dtype); }
-  // Since the last one, or the beginning, each of them did this.
+  // Records that each tensor did this since the last call, or since the beginning.
   void trace_all(const char* category, std::string_view detail = {}) {
     const std::int64_t begun = std::exchange(begun_ns_, now_ns());
     if (!trace().enabled()) return;
@@ -134,7 +136,7 @@ class Fused : public Task {
   std::int64_t begun_ns_;
 };
 
-// Worked on where they lie.
+// Reduces tensors in their own memory.
 class ScatteredTask final : public Fused {
  public:
   ScatteredTask(const Context& context, Channel& channel, std::vector<Agreed> parts, Call fused)
@@ -151,7 +153,7 @@ class ScatteredTask final : public Fused {
   }
 };
 
-// Packed into one buffer, scaled by `pre` on the way, and unpacked again.
+// Packs tensors into one buffer, scaling them by `pre`, and unpacks the result.
 class PackedTask final : public Fused {
  public:
   PackedTask(const Context& context, Channel& channel, ArenaRoom& buffer, std::vector<Agreed> parts, Call fused,
@@ -174,9 +176,10 @@ class PackedTask final : public Fused {
 
  private:
   enum class Phase : std::uint8_t { pack, run, unpack };
-  static constexpr std::size_t kBytesPerTurn = 4 << 20;  // then others have their turn
+  static constexpr std::size_t kBytesPerTurn = 4 << 20;  // then other sources get a turn
 
-  // Copies tensors in or out, whole ones, until a turn's worth is done. True once all are.
+  // Copies complete tensors in or out, until kBytesPerTurn are copied. Returns true once all are
+  // copied.
   bool copy_some(bool in) {
     for (std::size_t bytes = 0; next_ < parts_.size() && bytes < kBytesPerTurn; ++next_) {
       const Call& one = call(parts_[next_]);

@@ -1,5 +1,6 @@
-// One verdict to run, as a task: fused tensors are reduced in one call, where they lie if they stay on this host, else
-// packed and unpacked; a single one runs where it lies.
+// Runs one verdict as a task. Fused tensors are reduced in one call: in their own memory if the set
+// is on one host, otherwise packed and unpacked. A single tensor is reduced in its own memory. The
+// executor runs these tasks.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,9 @@ struct Agreed {
   std::vector<std::uint64_t> sizes;  // VerdictItem::sizes
 };
 
-// Does not finish the operations; fills their outputs and counts. `joined`: some rank of the set has joined, and stands
-// in for its operations with identities of its own. `buffer`: where fused tensors are packed.
+// Makes the task of a verdict. It fills the operations' outputs and counts, but does not finish
+// them. `joined`: a rank of the set has joined, and contributes identities. `buffer`: memory for
+// packed tensors.
 std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, ArenaRoom& buffer,
                                   std::vector<Agreed> parts, bool joined);
 

@@ -1,3 +1,4 @@
+// Implements the reduction of matrices by low-rank factors.
 #include "engine/plans/low_rank.hpp"
 
 #include <algorithm>
@@ -14,13 +15,14 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::uint64_t kWay = 0x10726E6B;  // of feedback: no codec's
+constexpr std::uint64_t kWay = 0x10726E6B;  // codec id in Feedback; no codec uses it
 
 bool all_finite(const float* values, std::size_t count) {
   return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
 }
 
-// By a power of two, exactly: the largest element lies in [1, 2). False if all are zero.
+// Scales by a power of two, which is exact, so that the largest element is in [1, 2). Returns false
+// if all are zero, or one is not finite.
 bool normalise(float* to, const float* from, std::size_t count) {
   float largest = 0;
   for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(from[i]));
@@ -29,8 +31,9 @@ bool normalise(float* to, const float* from, std::size_t count) {
   return true;
 }
 
-// Columns of `rows` elements: each is made orthogonal to those before it, twice, for the first time leaves what
-// rounding makes of small differences (Giraud et al., 2005), and of length one. What depends on them becomes zero.
+// Orthonormalises columns of `rows` elements. Each is made orthogonal to all earlier columns,
+// twice, because the first pass leaves rounding errors of small differences (Giraud et al., 2005).
+// Columns that depend on earlier ones become zero.
 void orthogonalise(float* columns, std::size_t rows, std::size_t rank) {
   for (std::size_t k = 0; k < rank; ++k) {
     float* const column = columns + k * rows;
@@ -78,7 +81,7 @@ class LowRankTask final : public Task {
       return Progress::moved;
     }
     const std::size_t matrices = factors_.shape().matrices.size();
-    if (at_.matrix < matrices) {  // then others have their turn
+    if (at_.matrix < matrices) {  // one matrix per turn
       work();
       const std::size_t rank = factors_.rank_of(at_.matrix);
       at_.left += rank * matrix().rows;
@@ -138,7 +141,7 @@ class LowRankTask final : public Task {
     }
   }
 
-  // P = M Q
+  // Computes P = M Q.
   void project(float* left, std::size_t rank) {
     std::vector<float> products(rank);
     for (std::size_t i = 0; i < matrix().rows; ++i) {
@@ -148,7 +151,7 @@ class LowRankTask final : public Task {
     }
   }
 
-  // Q = M' P
+  // Computes Q = M' P.
   void take_back(const float* left, float* right, std::size_t rank) {
     std::fill_n(right, rank * matrix().columns, 0.0f);
     for (std::size_t i = 0; i < matrix().rows; ++i) {
@@ -157,7 +160,7 @@ class LowRankTask final : public Task {
     }
   }
 
-  // The sum, and what this rank has held back of it.
+  // Computes the sum, and this rank's residual.
   void multiply(const float* left, const float* right, std::size_t rank) {
     const std::size_t columns = matrix().columns;
     for (std::size_t i = 0; i < matrix().rows; ++i) {
@@ -172,7 +175,8 @@ class LowRankTask final : public Task {
     }
   }
 
-  // Some rank has an infinity or a NaN: all get NaN, as they would have otherwise, and nothing of it is held back.
+  // Handles an infinity or a NaN of any rank: all ranks get NaN, as without compression, and keep
+  // no residual of it.
   void refuse() {
     for (std::size_t i = 0; i < matrix().rows; ++i) {
       if (float* const next = held_back(i)) std::copy_n(residual(i), matrix().columns, next);
@@ -196,7 +200,7 @@ class LowRankTask final : public Task {
   }
   std::byte* data(std::size_t row) const { return data_[at_.matrix] + row * matrix().columns * size_of(call_.dtype); }
 
-  // A row of M: what has come, scaled, and what is owed of it.
+  // Loads a row of M: the scaled gradient plus its residual.
   void load(std::size_t row) {
     const std::size_t columns = matrix().columns;
     const float* from = reinterpret_cast<const float*>(data(row));
@@ -224,7 +228,7 @@ class LowRankTask final : public Task {
   Call call_;
   const Fragment whole_;
   std::vector<std::byte*> data_;            // of each matrix
-  std::vector<float> left_, right_, mine_;  // P, Q, and this rank's part of it
+  std::vector<float> left_, right_, mine_;  // P, Q, and this rank's contribution to Q
   std::vector<float> row_, other_, weights_;
   std::size_t longest_ = 0;
   Phase phase_ = Phase::project;
@@ -249,7 +253,8 @@ std::size_t LowRankFactors::rank_of(std::size_t matrix) const {
   return std::min({shape_.rank, it.rows, it.columns});
 }
 
-// Uniform in [-1, 1), alike on all ranks: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+// Draws values uniform in [-1, 1), equal on all ranks: SplitMix64 (Steele, Lea and Flood, OOPSLA
+// 2014).
 void LowRankFactors::draw() {
   for (float& value : right_) {
     std::uint64_t x = seed_ += 0x9E3779B97F4A7C15;

@@ -1,4 +1,4 @@
-// A plan as its user sees it: the caller's side.
+// Implements the caller's side of a plan: Plan, and the plan functions of Engine.
 #include "engine/plans/plan_run.hpp"
 #include "engine/state.hpp"
 
@@ -49,7 +49,7 @@ void Plan::begin() {
   const OperationStatePtr step = input.step = std::make_shared<OperationState>(run_->name());
   step->signature = run_->signature();
   step->kind = OperationState::Kind::step;
-  step->plan = run_;  // until it has finished
+  step->plan = run_;  // until the step has finished
   try {
     engine_->submit(set_->id, {&step, 1});
   } catch (...) {
@@ -73,7 +73,7 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place) {
   input.buckets[bucket].place = std::move(place);
   input.filled[bucket].store(1, std::memory_order_release);
   engine_->worker->wake();
-  engine_->worker->help();  // without a thread of its own the worker lives on turns like this one
+  engine_->worker->help();  // without a thread, the worker runs only in turns like this one
 }
 
 std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {

@@ -1,3 +1,4 @@
+// Implements PlanRun: the steps of a plan, one bucket after the other.
 #include "engine/plans/plan_run.hpp"
 
 #include <algorithm>
@@ -31,7 +32,8 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
   if (any) feedback_ = std::make_unique<Feedback>(held_back);
 }
 
-// What must be equal on every rank; the stream too, for it names the tags.
+// Returns the values that must be equal on every rank. The stream is included, because it
+// determines the tags.
 Descriptor PlanRun::make_signature() const {
   Hash buckets;
   std::size_t count = 0;
@@ -141,7 +143,8 @@ Call PlanRun::cached_call(const PlanBucket& bucket) const {
   return call;
 }
 
-// Identities are such only as they are: where a rank has joined, the others' data is scaled before the call.
+// If a rank has joined, its identities must not be scaled, so the other ranks scale their data
+// before the call.
 Call PlanRun::bucket_call() {
   const PlanBucket& bucket = shape_.buckets[next_];
   Call call = cached_call(bucket);

@@ -1,4 +1,5 @@
-// A plan at work: a training step's buckets, reduced in a fixed order on a channel of their own.
+// Runs a plan: reduces the buckets of each training step in a fixed order, on the plan's own
+// channel. The set gives it turns; Plan is the caller's side.
 #pragma once
 
 #include <atomic>
@@ -19,15 +20,15 @@
 namespace ringcomm {
 
 struct PlanShape {
-  std::string name;  // "plan/<name>": of the operation that agrees on a step
+  std::string name;  // "plan/<name>": name of the operation that agrees on a step
   std::vector<PlanBucket> buckets;
   Op op = Op::average;
   kernels::Scale pre, post;
   std::size_t items = 0;
-  std::string algorithm{};  // of its calls; "": chosen
+  std::string algorithm{};  // of its calls; "": chosen automatically
 };
 
-// The worker's, but for what is said to be the caller's.
+// The worker's side of a plan. Only the worker uses it, except the parts marked otherwise.
 class PlanRun {
  public:
   // `steps`: completed by earlier plans of this name.
@@ -41,20 +42,20 @@ class PlanRun {
   std::size_t stream() const { return stream_; }
   std::uint64_t steps() const { return steps_.load(); }  // completed
 
-  // ---- the caller's
+  // ---- the caller
   PlanInput input;
   Feedback* feedback() { return feedback_.get(); }  // between steps
 
   // ---- the worker
-  // A stand-in: this rank has joined, and answers with identities. `joined`: some rank has. Steps run in the
-  // order agreed.
+  // Adds an agreed step. If it is a placeholder, this rank has joined and contributes identities.
+  // `joined`: a rank of the set has joined. Steps run in the order agreed.
   void agree(OperationStatePtr pending, bool joined);
-  bool turn();  // true if anything moved. Throws what is fatal
+  bool turn();  // true if anything moved. Throws fatal errors
   bool moving() const { return task_ != nullptr; }
-  bool answering() const;  // a step as a stand-in is under way
-  // A rank that leaves completes so many steps of each plan; the others fail with this.
+  bool answering() const;  // a step of which this rank has only a placeholder is in progress
+  // Limits the plan to the steps that a leaving rank completes; later steps fail with `error`.
   void end_at(const std::vector<std::pair<std::string, std::uint64_t>>& steps, const Error& error);
-  void drop() noexcept;  // what is agreed is given up
+  void drop() noexcept;  // abandons agreed steps
 
  private:
   bool start_next();  // false: nothing can start
@@ -63,8 +64,8 @@ class PlanRun {
     bool joined;
   };
   bool stands_in() const { return agreed_.front().pending->stand_in; }
-  bool nothing_follows() const { return stands_in() || input.whole(); }  // to be filled
-  Call cached_call(const PlanBucket& bucket) const;                      // but for where its data lies
+  bool nothing_follows() const { return stands_in() || input.whole(); }  // no more buckets will be filled
+  Call cached_call(const PlanBucket& bucket) const;                      // without the address of its data
   Call bucket_call();
   void lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const;
   Call flags_call();
@@ -78,19 +79,19 @@ class PlanRun {
   const std::size_t stream_;
   const Descriptor signature_;
   const std::unique_ptr<Channel> channel_;
-  const std::shared_ptr<Entry> entry_;  // of steps; its buckets have the channel's
+  const std::shared_ptr<Entry> entry_;  // of steps; calls of its buckets are counted in the channel's entries
   const std::uint64_t past_steps_;      // of earlier plans of this name
   std::atomic<std::uint64_t> steps_;
-  std::unique_ptr<Feedback> feedback_;                    // null: nothing is held back
-  std::vector<std::unique_ptr<LowRankFactors>> factors_;  // by bucket; null: it travels whole
+  std::unique_ptr<Feedback> feedback_;                    // null: no bucket has error feedback
+  std::vector<std::unique_ptr<LowRankFactors>> factors_;  // by bucket; null: sent uncompressed
   std::deque<Step> agreed_;                               // the first one runs
   std::size_t next_ = 0;
-  bool flagged_ = false;  // the flags have been summed
+  bool flagged_ = false;  // the flags of this step have been summed
   std::vector<std::int32_t> flags_;
-  std::shared_ptr<std::byte[]> identity_;  // of the bucket that runs, where this rank stands in
+  std::shared_ptr<std::byte[]> identity_;  // input of the bucket that runs, if this rank contributes identities
   std::unique_ptr<Task> task_;
   std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
-  std::optional<Error> left_;  // why it ends there
+  std::optional<Error> left_;  // the reason for `ends_at_`
 };
 
 }  // namespace ringcomm

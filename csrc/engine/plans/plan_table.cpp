@@ -1,3 +1,4 @@
+// Implements PlanTable.
 #include "engine/plans/plan_table.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The plans of a process set, each on a stream of message tags of its own.
+// The open plans of a process set, each with its own stream of message tags. NamedSet owns it.
 #pragma once
 
 #include <cstddef>
@@ -23,20 +23,21 @@ class PlanTable {
 
   // ---- any thread, with the context's mutex held
   bool has_room() const;
-  // A stream for a plan of that name: the one unused for longest, the same on every rank. Throws Error(invalid).
+  // Returns a stream for a plan of that name: the one unused for longest, which is equal on all
+  // ranks. Throws Error(invalid).
   std::size_t free_stream(const std::string& name) const;
-  std::uint64_t past_steps(const std::string& name) const;  // of plans of that name that have been closed
+  std::uint64_t past_steps(const std::string& name) const;  // of closed plans of that name
   void open(std::shared_ptr<PlanRun> plan);
   void close(const PlanRun& plan);
-  const PlanRun* begun() const;     // a plan of which a step has begun and has not been given to the worker whole
-  const PlanRun* stepping() const;  // or has not finished
+  const PlanRun* begun() const;     // a plan with a step that has begun and whose finish() was not called; null: none
+  const PlanRun* stepping() const;  // a plan with a step that has not finished; null: none
 
   // ---- the worker
   std::vector<std::shared_ptr<PlanRun>> all() const;
-  std::shared_ptr<PlanRun> find(const std::string& name, const Descriptor& signature) const;  // null: there is none
-  bool answering() const;  // in some plan's step, for ranks that still have data
+  std::shared_ptr<PlanRun> find(const std::string& name, const Descriptor& signature) const;  // null: not found
+  bool answering() const;  // a plan's step is in progress, to which this rank contributes identities
   bool moving() const;
-  std::vector<std::pair<std::string, std::uint64_t>> steps() const;  // of each name, completed
+  std::vector<std::pair<std::string, std::uint64_t>> steps() const;  // completed steps of each name
 
  private:
   template <class Is>

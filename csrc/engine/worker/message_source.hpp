@@ -1,6 +1,6 @@
-// Messages in the background: the worker moves what callers have begun. Who waits for one moves them all meanwhile, and
-// the worker stays away: on a core that they share its looks, and the waking for each message, took longer than to copy
-// a megabyte.
+// Lets the worker move point-to-point messages in the background. A thread that waits for one
+// message moves all messages meanwhile, and the worker pauses. On a core that both share, the
+// worker's polling and a wake-up per message took longer than copying a megabyte.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,14 @@ namespace ringcomm {
 
 class MessageSource final : public Source {
  public:
-  // `own_core`: the worker's thread shares none with callers.
+  // `own_core`: the worker's thread shares no core with callers.
   MessageSource(std::shared_ptr<Worker> worker, std::shared_ptr<PointToPoint> ranks, bool own_core)
       : worker_(std::move(worker)), ranks_(std::move(ranks)), own_core_(own_core) {}
   PointToPoint& ranks() { return *ranks_; }
 
-  // Any thread. The worker is not woken at once for what is short, or only to take the caller's core: somebody may wait
-  // for it in a moment. What goes to other hosts needs little of the core, and time.
+  // Starts a request, from any thread. Does not wake the worker immediately for short messages, nor
+  // if it would take the caller's core: the caller may wait for the message soon. Messages to other
+  // hosts need little CPU time, and latency matters.
   void start(const std::shared_ptr<Request>& request) {
     constexpr std::uint64_t kShort = 64 << 10;
     ranks_->start(request);
@@ -47,7 +48,7 @@ class MessageSource final : public Source {
    public:
     explicit Waiter(MessageSource& source) : source_(source) { source_.waiters_.fetch_add(1); }
     Waiter(const Waiter&) = delete;
-    ~Waiter() {  // the worker takes over what is left
+    ~Waiter() {  // the worker takes over the remaining messages
       if (source_.waiters_.fetch_sub(1) == 1 && source_.ranks_->pending()) source_.worker_->wake(Worker::When::soon);
     }
 

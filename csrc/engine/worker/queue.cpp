@@ -1,3 +1,4 @@
+// Implements CallQueue.
 #include "engine/worker/queue.hpp"
 
 #include <utility>
@@ -20,7 +21,8 @@ std::shared_ptr<CallQueue> CallQueue::make(std::shared_ptr<Worker> worker, std::
 
 std::shared_ptr<Operation> CallQueue::submit(Call call) {
   auto operation = std::make_shared<Operation>(call.name);
-  // Who submits something small soon waits for it, and then works in place of the thread, which need not be woken.
+  // A thread that submits a small call soon waits for it, and then works in place of the worker's
+  // thread, so that thread need not be woken.
   constexpr std::size_t kSmall = 64 << 10;
   const bool small = call.count * size_of(call.dtype) <= kSmall;
   {
@@ -43,7 +45,7 @@ void CallQueue::close() {
     if (closed_) return;
     closed_ = true;
   }
-  worker_->remove(shared_from_this());  // from here on nobody else touches task_
+  worker_->remove(shared_from_this());  // from here on no other thread uses task_
   if (task_) channel_->leave(true);
   fail_all(std::make_exception_ptr(
       Error(ErrorKind::shut_down, "the communicator was closed before this call had finished")));
@@ -53,7 +55,8 @@ Progress CallQueue::turn() {
   bool moved = false;
   for (;;) {
     try {
-      if (!task_ && !start_next()) return Progress::done;  // else the worker would be woken to find that out
+      // checked in the same turn, so that the worker needs no further wake-up
+      if (!task_ && !start_next()) return Progress::done;
       const Progress progress = task_->advance();
       if (progress == Progress::blocked)
         stall_.blocked(now_ns(), [this] {
@@ -69,11 +72,11 @@ Progress CallQueue::turn() {
       if (error.fatal() || channel_->broken()) {
         fail_all(std::current_exception());
       } else {
-        end_current(std::current_exception());  // every rank met it before data moved: the next call is fine
+        end_current(std::current_exception());  // every rank met it before data moved: the next call can run
       }
     } catch (...) {
       moved = true;
-      // out of memory: its peers are ahead
+      // Out of memory: the peers have started the call.
       channel_->end_after(Error(ErrorKind::transport, "an earlier call failed on this rank alone"));
       fail_all(std::current_exception());
     }

@@ -1,4 +1,5 @@
-// Non-blocking calls of one channel, run by the worker in the order submitted.
+// The non-blocking calls of one channel, which the worker runs in the order submitted. The binding
+// layer submits to it.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,13 @@ namespace ringcomm {
 
 class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> {
  public:
-  // Made and given to the worker. close() it before the channel's transport goes.
+  // Makes a queue and adds it to the worker. close() it before the channel's transport is
+  // destroyed.
   static std::shared_ptr<CallQueue> make(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel);
 
   std::shared_ptr<Operation> submit(Call call);  // any thread. Throws Error(shut_down) after close()
-  // Leaves the worker (so not from inside a turn). What has not finished fails with Error(shut_down).
+  // Removes the queue from the worker; must not be called within a turn. Unfinished calls fail with
+  // Error(shut_down).
   void close();
 
   Progress turn() override;
@@ -41,9 +44,9 @@ class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> 
   std::shared_ptr<Channel> channel_;
   std::mutex mutex_;  // guards waiting_, failed_, closed_
   std::deque<Entry> waiting_;
-  std::exception_ptr failed_;  // fatal: what every later call gets
+  std::exception_ptr failed_;  // fatal: the error of every later call
   bool closed_ = false;
-  // The worker's own.
+  // Used by the worker.
   std::unique_ptr<Task> task_;
   Entry current_;
   StallReport stall_;

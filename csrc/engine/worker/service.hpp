@@ -1,8 +1,8 @@
-// Messages between ranks beside the collectives. A service takes what any rank sends it, of any length, at any time,
-// and answers when it likes. The parameter server between hosts is one.
+// Messages between ranks beside the collectives. A service receives messages from any rank, of any
+// length, at any time, and may answer later. The parameter server between hosts is a service.
 //
-// It lives on the engine's worker, which looks at it every 100 us for a while after something has moved, later every
-// 3 ms while it listens; at once after Engine::wake().
+// The engine's worker runs it. After activity it polls every 100 us for a while, later every 3 ms
+// while the service listens, and immediately after Engine::wake().
 #pragma once
 
 #include "base/error.hpp"
@@ -10,14 +10,14 @@
 
 namespace ringcomm {
 
-// All of it is called by the worker.
+// A service; the worker calls all its functions.
 class Service {
  public:
   virtual ~Service() = default;
-  virtual bool turn(Mail& mail) = 0;             // true if anything moved. Throws Error, which is fatal to the engine
-  virtual bool listens() const { return true; }  // something may come, whoever sends it. Asked after turn()
-  virtual void left(int rank, const Error& why) = 0;  // that rank has left: it answers nothing more
-  virtual void end(const Error& why) = 0;             // this rank has, or a rank died: no more turns come
+  virtual bool turn(Mail& mail) = 0;                  // messages may arrive unexpectedly. Called after turn()
+  virtual bool listens() const { return true; }       // something may come, whoever sends it. Asked after turn()
+  virtual void left(int rank, const Error& why) = 0;  // that rank has left: it answers no more
+  virtual void end(const Error& why) = 0;             // this rank has left, or a rank died: no more turns follow
 };
 
 }  // namespace ringcomm

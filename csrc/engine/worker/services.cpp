@@ -1,3 +1,4 @@
+// Implements Services.
 #include "engine/worker/services.hpp"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 namespace ringcomm {
 namespace {
-constexpr std::int64_t kHot = 50'000'000;  // ns
+constexpr std::int64_t kHot = 50'000'000;  // ns of frequent polling after activity
 }
 
 void Services::add(std::shared_ptr<Service> service) {
@@ -67,7 +68,7 @@ void Services::left(int rank) {
   }
 }
 
-// Also those that have not begun.
+// Ends all services, including those that have not started.
 void Services::end(const Error& error) {
   refresh();
   {

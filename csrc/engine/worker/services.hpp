@@ -1,4 +1,5 @@
-// The services of an engine, and what the engine knows of their peers.
+// The services of an engine and their mailboxes of messages. Engine::State gives them turns and
+// reports departures.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +19,15 @@ class Services {
   void add(std::shared_ptr<Service> service);  // any thread. As Engine::add_service
 
   // ---- the worker
-  bool refresh();  // takes over what was added; false: there are none
+  bool refresh();  // takes over added services; false: there are none
   bool any() const { return !running_.empty(); }
-  bool turn();  // true if anything moved. Throws what is fatal
+  bool turn();  // true if anything moved. Throws fatal errors
   bool moving() const;
   bool listens() const;
-  bool hot() const { return hot_; }  // something has moved a moment ago: more is likely to come
+  bool hot() const { return hot_; }  // active a moment ago: more messages are likely
   void left(int rank);               // the rank has left the job
-  void end(const Error& error);      // no service has another turn
-  void close() noexcept;             // what is still on its way is given up
+  void end(const Error& error);      // no service gets another turn
+  void close() noexcept;             // cancels messages that are still being sent
 
  private:
   struct Running {
@@ -39,7 +40,7 @@ class Services {
   std::mutex mutex_;  // guards the next two
   std::vector<std::shared_ptr<Service>> added_;
   bool ended_ = false;
-  // The worker's.
+  // Used by the worker.
   std::vector<Running> running_, ending_;
   int started_ = 0;
   std::int64_t moved_ns_ = 0;

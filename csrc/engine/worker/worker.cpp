@@ -1,3 +1,4 @@
+// Implements Worker: passes, rests, and callers that assist.
 #include "engine/worker/worker.hpp"
 
 #include <algorithm>
@@ -17,21 +18,24 @@ namespace {
 using Sleep = std::chrono::nanoseconds;
 using namespace std::chrono_literals;
 
-// MPI cannot wake anybody, so waiting polls; these bound what it costs (one look takes a few microseconds).
+// MPI cannot wake a thread, so waiting polls. These limit its cost; one poll takes a few
+// microseconds.
 constexpr Sleep kMoving = 100us;   // bytes are in flight
-constexpr Sleep kAgreeing = 1ms;   // only agreement waits
-constexpr Sleep kListening = 4ms;  // nothing does
+constexpr Sleep kAgreeing = 1ms;   // no data moves, but agreement is pending
+constexpr Sleep kListening = 4ms;  // nothing is pending
 
-// Looks before it sleeps. The thread works while the caller computes, so it does not yield: that would give the core
-// away until the kernel's next tick, and who sleeps gets it back when it wakes. A caller that assists yields to others.
+// Polls before sleeping. The thread works while the caller computes, so it does not yield. A yield
+// would give the core away until the kernel's next tick; a thread that sleeps gets it back when it
+// wakes. A caller that assists does yield.
 constexpr int kSpins = 64, kYields = 64;
 
-// Gathering: the first look comes so soon, later ones after twice the time each, as long as there was something new.
+// Gathering: the first poll comes after kGather, later ones after twice the time each, as long as
+// there is something new.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
 
-// To wake the thread costs whoever submits 50 us if they share a core. So for a while after things were submitted that
-// can wait a moment it looks by itself, so often; and half as often after each time that it came for nothing, as a look
-// costs 20 us.
+// Waking the thread costs the submitter 50 us if they share a core. So the thread polls by itself
+// for a while after submissions that can wait (When::soon). Its interval is kDoze, and doubles
+// after each poll that found nothing, because a poll costs 20 us.
 constexpr Sleep kDoze = 500us, kLongestDoze = 4ms, kDozing = 50ms;
 constexpr Sleep kRest = 1h;
 
@@ -68,7 +72,7 @@ void Worker::remove(const std::shared_ptr<Source>& source) {
     const std::lock_guard lock(mutex_);
     std::erase(sources_, source);
   }
-  const std::lock_guard under_way(turn_);  // a pass that began before the erase still knew it
+  const std::lock_guard under_way(turn_);  // a pass that began before the erase still uses it
 }
 
 void Worker::wake(When when) {
@@ -93,10 +97,10 @@ void Worker::hurry() {
 bool Worker::help() {
   if (threaded()) return false;
   const std::unique_lock turn(turn_, std::try_to_lock);
-  return turn.owns_lock() && pass().moved;  // else another thread gives the turns just now
+  return turn.owns_lock() && pass().moved;  // otherwise another thread runs a pass now
 }
 
-// With turn_ held.
+// Runs a pass. turn_ is held.
 Worker::Pass Worker::pass() {
   std::vector<std::shared_ptr<Source>> sources;
   {
@@ -130,13 +134,13 @@ void Worker::loop() {
     work(false, kForEver, [this](const Pass& last) {
       const std::lock_guard lock(mutex_);
       if (last.moved) doze_ = kDoze;
-      if (assisted_) wanted_ = When::now;  // what is left then is looked at again
+      if (assisted_) wanted_ = When::now;  // the remaining work is polled again afterwards
       return stop_ || assisted_ || !last.pending;
     });
   }
 }
 
-// Until there is something to do.
+// Rests until there is work.
 void Worker::rest(std::unique_lock<std::mutex>& lock) {
   const auto due = [this] { return stop_ || (wanted_ != When::never && !assisted_); };
   while (!due()) {
@@ -144,15 +148,15 @@ void Worker::rest(std::unique_lock<std::mutex>& lock) {
     if (noticed_ != submitted_) noticed_ns_ = now;
     noticed_ = submitted_;
     dozing_ = noticed_ > 0 && now - noticed_ns_ < kDozing.count();
-    const bool listens = listening_ && !assisted_;  // who assists gives these turns
+    const bool listens = listening_ && !assisted_;  // otherwise the assisting caller runs these turns
     wake_.wait_for(lock, dozing_ ? doze_ : listens ? kListening : kRest);
     if (std::exchange(dozing_, false)) doze_ = std::min(2 * doze_, kLongestDoze);  // until a pass moves something
     if (listens) return;
   }
 }
 
-// Until nothing was submitted for a while, or somebody does not want to wait so long. After looks for nothing there is
-// nothing to gather: callers wait for all that they submit.
+// Waits until nothing was submitted for a while, or a thread does not want to wait. After polls
+// that found nothing, it does not gather, because callers wait for all that they submit.
 void Worker::gather(std::unique_lock<std::mutex>& lock) {
   if (doze_ > 2 * kDoze) return;
   const auto hurry = [this] { return wanted_ != When::soon || assisted_ || stop_; };
@@ -163,7 +167,7 @@ void Worker::gather(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Passes until `over`, which is asked before the first and after each, or the deadline.
+// Runs passes until `over` or the deadline. `over` is called before the first pass and after each.
 template <class Over>
 void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   Pass last{.pending = true};
@@ -172,7 +176,7 @@ void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {
-      const std::lock_guard turn(turn_);  // somebody may be removing a source: what is pending is not known otherwise
+      const std::lock_guard turn(turn_);  // another thread may be removing a source, so wait for the lock
       last = pass();
     }
     if (assisting && last.far) backoff.yield_at_once(kYieldBetweenHosts);
@@ -216,7 +220,7 @@ std::function<bool()> helper_of(std::shared_ptr<Worker> worker) {
 
 namespace {
 
-// Counts this thread among those that are blocked until an operation is done.
+// Counts this thread as blocked until an operation is done.
 class Blocked {
  public:
   explicit Blocked(std::atomic<int>* waiters) : waiters_(waiters) {
@@ -236,7 +240,7 @@ class Blocked {
 
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
   constexpr double kYear = 3e7;   // seconds; it must fit in ns
-  constexpr double kHelp = 1e-3;  // seconds between two looks whether this thread must work
+  constexpr double kHelp = 1e-3;  // seconds between two checks whether this thread must work
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9);
   const std::int64_t begun = now_ns();

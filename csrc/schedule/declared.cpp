@@ -1,3 +1,5 @@
+// Checks the declarations of schedules against their rounds: symmetry, busiest ranks and lag.
+// prove() calls it last.
 #include "schedule/declared.hpp"
 
 #include <algorithm>
@@ -12,7 +14,8 @@ namespace {
 
 // ---- symmetry
 
-// What a round does, apart from which rank it is: per relative peer, how many blocks go and come; how many are reduced.
+// Work of a round, independent of the rank: blocks per relative peer and direction (true:
+// received), and the number of reductions under {-1, true}.
 using Shape = std::map<std::pair<int, bool>, int>;
 
 Shape shape_of(const Schedule& s, std::size_t k) {
@@ -92,7 +95,7 @@ std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
 std::string false_lag(const std::vector<Schedule>& schedules) {
   const int declared = schedules.front().lag;
   if (declared == 0) return {};
-  std::vector<int> behind(schedules.size());  // messages on the longest way to each rank
+  std::vector<int> behind(schedules.size());  // messages on the longest path to each rank
   for (std::size_t r = 0; r < schedules.size(); ++r) {
     for (std::size_t k = 0; k < schedules[r].rounds.size(); ++k) {
       for (const Step& step : schedules[r].rounds[k]) {

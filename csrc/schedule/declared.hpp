@@ -1,5 +1,5 @@
-// What schedules declare of how much each rank does, which prices rely on: their symmetry, their busiest ranks,
-// how far they fall behind one another.
+// Checks the properties that schedules declare about the work of each rank: their symmetry, their
+// busiest ranks, and how far ranks fall behind each other. Prices rely on these declarations.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ringcomm {
 
-// Why what they declare is not so; empty if it is.
+// Returns why a declaration is false; empty if all are true.
 std::string wrongly_declared(const std::vector<Schedule>& schedules);
 
 }  // namespace ringcomm

@@ -1,5 +1,6 @@
-// Where the blocks of a schedule lie: (block, segment) -> bytes. Schedules name blocks; only a layout knows memory.
-// Data is cut into segments (base/cuts.hpp) so that several instances of one schedule can be in flight.
+// Maps the blocks of a schedule to memory: (block, segment) -> bytes. Schedules name blocks; only a
+// layout has addresses. Data is cut into segments (base/cuts.hpp) so that several instances of one
+// schedule can be in flight.
 #pragma once
 
 #include <algorithm>
@@ -15,28 +16,29 @@ namespace ringcomm {
 struct Extent {
   std::byte* data = nullptr;
   std::size_t count = 0;  // elements
-  std::size_t first = 0;  // element of the call's array
+  std::size_t first = 0;  // index in the call's array
 };
 
 class Layout {
  public:
   using Where = std::function<Extent(std::size_t block, std::size_t segment)>;
 
-  // Blocks of their own, anywhere and of any size.
+  // Returns a layout of separate blocks, at any addresses and of any sizes.
   static Layout listed(std::size_t segments, std::size_t blocks, std::size_t item, Where where) {
     return Layout(segments, blocks, item, false, std::move(where));
   }
-  // Each segment, which lies at where(0, segment), is split evenly into blocks.
+  // Returns a layout that splits each segment evenly into blocks. where(0, segment) is
+  // the segment's extent.
   static Layout even(std::size_t segments, std::size_t blocks, std::size_t item, Where where) {
     return Layout(segments, blocks, item, true, std::move(where));
   }
-  // Of one buffer, in segments of `each` elements (0: of one).
+  // Returns an even layout of one buffer, in segments of `each` elements (0: of one element).
   static Layout even(void* data, std::size_t count, int blocks, std::size_t item, std::size_t each) {
     each = std::max<std::size_t>(1, each);
     return even(cuts_in(count, each), static_cast<std::size_t>(blocks), item,
                 [=](std::size_t, std::size_t k) { return cut(data, count, item, each, k); });
   }
-  // Of blocks that lie in one piece, each in cuts of `each` elements of its own.
+  // Returns a layout of contiguous blocks. Each block is cut into segments of `each` elements.
   static Layout listed(std::vector<Extent> blocks, std::size_t item, std::size_t each) {
     each = std::max<std::size_t>(1, each);
     std::size_t segments = 1;
@@ -61,7 +63,7 @@ class Layout {
     const Part part = split(whole.count, blocks_, block);
     return {whole.data + part.first * item_, part.count, whole.first + part.first};
   }
-  Extent segment(std::size_t index) const { return where_(0, index); }  // the whole of it; even layouts only
+  Extent segment(std::size_t index) const { return where_(0, index); }  // a complete segment; even layouts only
 
  private:
   Layout(std::size_t segments, std::size_t blocks, std::size_t item, bool even, Where where)

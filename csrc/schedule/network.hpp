@@ -1,4 +1,5 @@
-// What links and hosts are like: the numbers that price schedules. Measured by tuning.py, or given.
+// Defines the properties of links and hosts: the numbers that price schedules. tuning.py measures
+// them, or the user gives them.
 #pragma once
 
 #include <vector>
@@ -6,23 +7,23 @@
 namespace ringcomm {
 
 struct LinkModel {
-  double alpha = 20e-6;  // s until a short message has come
-  double beta = 8e-10;   // s per byte; a link carries so much each way at the same time
-  double gap = 0;        // s that each further message of a round costs its rank (LogP's g)
-  // s of a message's time on the wire that are over by the time alpha is: a link that catches up after a pause (a token
-  // bucket) has some; others none.
+  double alpha = 20e-6;  // s until a short message has arrived
+  double beta = 8e-10;   // s per byte, in each direction at the same time
+  double gap = 0;        // s of its rank's time for each further message of a round (LogP's g)
+  // Seconds of a message's transfer that the link hides behind alpha. A link that catches up after
+  // a pause (a token bucket) has some; other links have none.
   double hidden = 0;
 };
 
 struct Network {
-  LinkModel between;                    // hosts; the ranks of a host share one link
-  LinkModel within{1e-6, 1e-10, 0, 0};  // a host, by messages
+  LinkModel between;                    // links between hosts; the ranks of a host share one
+  LinkModel within{1e-6, 1e-10, 0, 0};  // links within a host, by messages
   double gamma = 1e-10;                 // s per byte reduced
-  double copy = 1e-10;                  // s per byte copied between ranks of a host through memory that they share
-  double coding = 0;                    // s per byte sent, which its sender encodes and its receiver decodes
+  double copy = 1e-10;                  // s per byte copied between ranks of a host through shared memory
+  double coding = 0;                    // s per byte sent, for encoding by the sender and decoding by the receiver
 };
 
-// Host of each rank. Empty: every rank has one of its own.
+// Host of each rank. Empty: every rank has a separate host.
 using Placement = std::vector<int>;
 
 }  // namespace ringcomm

@@ -1,4 +1,5 @@
-// Pieces that several algorithms are made of. Each appends the same number of rounds on every rank.
+// Contains the phases that several algorithms are built from. Each appends the same number of
+// rounds on every rank.
 #pragma once
 
 #include <algorithm>
@@ -13,27 +14,29 @@ inline int modulo(int a, int p) { return (a % p + p) % p; }
 inline int ceil_log2(int p) { return static_cast<int>(std::bit_width(static_cast<unsigned>(p - 1))); }
 inline int bit_floor(int p) { return static_cast<int>(std::bit_floor(static_cast<unsigned>(p))); }
 
-// Without rounds yet. `root` stays 0 for collectives that have none.
+// Returns a schedule without rounds. `root` stays 0 for collectives that have none.
 Schedule blank(Collective collective, const char* algorithm, int rank, int size, int blocks,
                Symmetry symmetry = Symmetry::none, int root = 0);
 
 // Appends empty rounds; returns the index of the first.
 std::size_t extend(Schedule& schedule, int rounds);
 
-// The lowest rank among `count` consecutive ones, the first of them `first`, wrapping at `size`.
+// Returns the lowest of `count` consecutive ranks, beginning at `first` and wrapping at `size`.
 inline int lowest(int first, int count, int size) { return first + count > size ? 0 : first; }
 
-// Binomial trees on block 0, ranks counted from schedule.root; ceil(log2 p) rounds each.
+// Append binomial trees on block 0, ranks counted from schedule.root; ceil(log2 p) rounds each.
 //   p = 4:  1 -> 0, 3 -> 2;  2 -> 0      and back      0 -> 2;  0 -> 1, 2 -> 3
 void binomial_reduce(Schedule& schedule);
 void binomial_broadcast(Schedule& schedule);
 
-// The ring's two halves on `size` blocks; p-1 rounds each, one block to (r+1) mod p per round.
-// Share-reduce leaves rank r with block (r + ahead) mod p reduced; share-only starts from there.
+// Append the ring's two halves on `size` blocks; p-1 rounds each, one block to (r+1) mod p per
+// round. Share-reduce leaves rank r with block (r + ahead) mod p reduced; share-only starts from
+// there.
 void ring_share_reduce(Schedule& schedule, int ahead);
 void ring_share_only(Schedule& schedule, int ahead);
 
-// The same on a circulant graph: ceil(log2 p) rounds each, any p, p-1 blocks sent in each half.
+// Append the two halves on a circulant graph: ceil(log2 p) rounds each, any p, p-1 blocks sent in
+// each half.
 // Share-reduce leaves rank r with block r reduced; share-only starts from there.
 void circulant_share_reduce(Schedule& schedule);
 void circulant_share_only(Schedule& schedule);

@@ -1,9 +1,11 @@
-// A round takes alpha, the time of its bytes on the busiest link, beyond what of it alpha hides, and of handling its
-// further messages, which only in part happens while bytes are on their way; then gamma for what its rank reduces.
-// Directions of a link work side by side.
-// One instance takes the sum of its rounds. Of several in flight one waits while others move, so the busiest resource
-// (a direction of a link, a rank's processor) sets the pace: it works through all segments without pause, from when an
-// instance first needs it to when the last instance is done after it.
+// Computes the price of a schedule. A round takes alpha, the part of its transfer time on the
+// busiest link that alpha does not hide, gap for each further message, and gamma for the bytes that
+// its rank reduces. The two directions of a link work at the same time.
+//
+// One instance takes the sum of its rounds. Several instances in flight overlap: some wait while
+// others transfer. The busiest resource (a direction of a link, a rank's processor) then sets the
+// pace. It works through all segments without pause. It starts when an instance first needs it;
+// after its last work the last instance still has to finish.
 #include "schedule/price.hpp"
 
 #include <algorithm>
@@ -37,9 +39,9 @@ class Pricer {
     alone_ = begun + coding_;
   }
 
-  double alone() const { return alone_; }  // one instance
+  double alone() const { return alone_; }  // seconds of one instance
 
-  // The longest that any resource works for one instance.
+  // Returns the longest time that any resource works for one instance.
   double pace() const {
     double most = 0;
     for (const Profile::Usage& host : profile_.hosts) {
@@ -48,7 +50,7 @@ class Pricer {
     return most;
   }
 
-  // So many instances, all in flight.
+  // Returns the seconds of `instances` instances that are all in flight.
   double together(double instances) const {
     if (instances <= 1) return alone_;
     double most = alone_ + (instances - 1) * longest_;
@@ -60,8 +62,9 @@ class Pricer {
     return most;
   }
 
-  // What the last rank is later than one instance says. Ranks in a row wait for messages of one another; in a window of
-  // instances a message goes to each distance 1, 2, 4, ..., and in the next one the row goes on from where it came to.
+  // Returns the pipeline skew: how much later the last rank of a dependency chain finishes than one
+  // instance predicts. In a window of instances a message crosses each distance 1, 2, 4, ... once.
+  // The next window continues the chain where the previous one ended.
   double behind(std::size_t windows) const {
     std::size_t messages = 0, left = profile_.lag;
     for (std::size_t distance = 1; distance <= left; distance *= 2) {
@@ -74,8 +77,8 @@ class Pricer {
 
  private:
   struct Timed {                  // a run of rounds
-    std::size_t round;            // the first
-    double begun, seconds, rest;  // rest: of a round's seconds, those in which its link is free
+    std::size_t round;            // index of the first round
+    double begun, seconds, rest;  // rest: seconds of a round in which its link is free
   };
   struct Work {
     double seconds;
@@ -109,7 +112,7 @@ class Pricer {
                                        [](std::size_t r, const Timed& t) { return r < t.round; });
     return *std::prev(next);
   }
-  double time_at(std::size_t round) const {  // when it begins
+  double time_at(std::size_t round) const {  // when the round begins
     if (round >= profile_.rounds) return alone_;
     const Timed& run = run_at(round);
     return run.begun + static_cast<double>(round - run.round) * run.seconds;
@@ -128,11 +131,11 @@ std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
   return segment == 0 || nbytes <= segment ? 1 : (nbytes + segment - 1) / segment;
 }
 
-// The segments that may be worth running with; the usual one first.
+// Returns the segment sizes to consider; the usual size first.
 std::vector<std::size_t> segments_to_try(const Profile& profile, std::size_t nbytes, std::size_t given) {
   if (given > 0) return {given};
   if (profile.collective == Collective::barrier) return {0};
-  constexpr std::size_t kTiny = 1 << 10;  // tinier blocks keep processors busy
+  constexpr std::size_t kTiny = 1 << 10;  // smaller blocks keep processors busy
   const std::size_t usual = std::max(kMessageSegment, profile.parts * kMessageBlock);
   std::vector<std::size_t> segments{usual};
   for (const std::size_t other : {usual / 4, usual * 4, usual * 16, kMessageSegment}) {
@@ -153,7 +156,7 @@ std::vector<std::size_t> windows_to_try(std::size_t segments, std::size_t given)
 
 template <class PriceOf>
 Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, const PriceOf& price_of) {
-  constexpr double kWorthIt = 0.97;  // what another cut must save, and a larger window
+  constexpr double kWorthIt = 0.97;  // a later cut, or a larger window, must cost at most this share
   Priced best;
   bool found = false;
   for (const std::size_t segment : segments_to_try(profile, nbytes, given.segment)) {
@@ -168,7 +171,8 @@ Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, co
   return best;
 }
 
-// A call as if it were one of as much data as it sends, on a machine that reduces and copies so much less a second.
+// A call as if its data were as long as its encoded messages. The machine reduces and copies that
+// many bytes fewer per second.
 struct Encoded {
   Encoded(std::size_t data, const Network& links, const Cut& fixed, const Encoding& encoding)
       : ratio(encoding.ratio), nbytes(scaled(data, ratio)), network(links),
@@ -198,9 +202,9 @@ Price tally(const Profile& profile, std::size_t nbytes, std::size_t segments) {
           static_cast<double>(profile.reduced) * block, profile.rounds};
 }
 
-// What a rank of the fullest host does in memory, for each byte of the buffer. A lane leaves its own slice where it is;
-// without a lane all is copied. Of an all-gather only the host's own part goes in, of a reduce-scatter only it comes
-// out.
+// Returns the seconds that a rank of the fullest host spends on memory, per byte of the buffer. A
+// lane's rank leaves its own slice in place; a rank without a lane copies everything. In an
+// all-gather a rank puts in only its own part; in a reduce-scatter it takes out only its own part.
 double seconds_in_host(const Profile& profile, HostRanks on_host, const Network& network) {
   const double lanes = on_host.lanes, copied = on_host.most > on_host.lanes ? 1 : (lanes - 1) / lanes;
   const double reducing = (on_host.most - 1) / lanes * network.gamma;
@@ -222,7 +226,7 @@ Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Ne
   const std::size_t segments = segments_of(nbytes, cut.segment), window = std::max<std::size_t>(1, cut.window);
   Price it = tally(profile, nbytes, segments);
   const Pricer pricer(profile, static_cast<double>(nbytes) / static_cast<double>(segments * profile.parts), network);
-  const std::size_t first = std::min(segments, window);  // in flight at once; then each begins when one is over
+  const std::size_t first = std::min(segments, window);  // in flight at first; further ones follow one by one
   const double paced =
       pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
   const std::size_t windows = (segments + window - 1) / window;
@@ -255,8 +259,8 @@ Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::
     it.rounds += 2;
     return it;
   });
-  // With one segment on its way the network stands still whenever a rank of the host is late; the price knows no
-  // delays.
+  // With one segment in flight, the network is idle whenever a rank of the host is late. The price
+  // does not model delays.
   constexpr std::size_t kLeastOnTheirWay = 2;
   if (given.window == 0 && segments_of(slice, best.cut.segment) > 1)
     best.cut.window = std::max(best.cut.window, kLeastOnTheirWay);

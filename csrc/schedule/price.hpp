@@ -1,4 +1,5 @@
-// What a call costs, on the links that there are, run as the executor runs it: cut into segments, several in flight.
+// Predicts the cost of a call on the given links, as the executor runs it: cut into segments, with
+// several in flight. Tuning uses it to choose algorithms and cuts.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 
 namespace ringcomm {
 
-// How a buffer is run: instances of `segment` bytes (0: one for all), at most `window` of them at a time.
+// Parameters of a run: instances of `segment` bytes (0: one for all), at most `window` of them at a
+// time.
 struct Cut {
   std::size_t segment = 0;
   std::size_t window = 1;
@@ -24,7 +26,7 @@ struct Price {
   std::size_t rounds = 0;    // of one instance
 };
 
-// `nbytes` is the whole buffer (allgather, alltoall: all blocks together).
+// Prices a buffer of `nbytes` in total (allgather, alltoall: all blocks together).
 Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Network& network);
 
 struct Priced {
@@ -32,20 +34,22 @@ struct Priced {
   Price price;
 };
 
-// The cut to run with, of those that the executor may use. A smaller window, and a segment near the usual one, are
-// worth a few percent: what is in flight beyond need only queues up in front of links.
-// `given`: a segment or window that is fixed already; 0 where it is not. With an encoding, segments are as long as they
-// would be of data that is as long as what is sent: it is messages that have a good length.
+// Returns the cheapest cut among those that the executor may use. It prefers a smaller window, and
+// a segment near the usual size, unless a larger one saves a few percent: more instances in flight
+// only queue in front of links. `given` holds a segment or window that is fixed already; 0: not
+// fixed. With an encoding, segments are chosen for data of the encoded length, because the length
+// of messages matters to links.
 Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given = {0, 0},
                 const Encoding& encoding = {});
 
 struct HostRanks {
-  int lanes = 1, most = 1;  // ranks of the hosts that have the fewest, and the most
+  int lanes = 1, most = 1;  // ranks of the smallest and of the largest host
 };
 
-// The same for a collective on two levels: the ranks of a host bring together what it sends, in the memory that they
-// share; the profile's schedule (of one rank of each host) takes each lane's slice across; and they take it out. These
-// three as a pipeline. The cut is a slice's.
+// Returns the cheapest cut of a collective on two levels. The ranks of a host combine their data in
+// shared memory. The profile's schedule (of one rank per host) transfers each lane's slice between
+// hosts. The ranks then copy the result out. The three stages form a pipeline. The cut is that of a
+// slice.
 Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::size_t nbytes, const Network& network,
                           const Cut& given = {0, 0}, const Encoding& encoding = {});
 

@@ -1,3 +1,5 @@
+// Builds profiles from schedules. It counts the loads of each host and round, and uses declared
+// symmetries to look at few ranks.
 #include "schedule/profile.hpp"
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kAffordable = std::size_t{1} << 18;  // steps to look at where fewer would do, approximately
+constexpr std::size_t kAffordable = std::size_t{1} << 18;  // steps; beyond, a few hosts approximate
 
 constexpr std::array kOfLink{&Load::out, &Load::in};
 constexpr std::array kOfRank{&Load::gives, &Load::gets, &Load::sends, &Load::takes, &Load::reduced};
@@ -28,7 +30,7 @@ void note(Span& span, std::size_t round) {
   span.end = round + 1;
 }
 
-// Keeps the loads that no other covers.
+// Keeps only the loads that are not covered by another load.
 void keep(std::vector<Load>& loads, const Load& load) {
   if (load == Load{}) return;
   for (const Load& one : loads) {
@@ -38,7 +40,7 @@ void keep(std::vector<Load>& loads, const Load& load) {
   loads.push_back(load);
 }
 
-// Counts the peers of a round; `seen` keeps, per rank, the last round that met it.
+// Counts the distinct peers of a round. `seen` holds, per rank, the last round that counted it.
 class PeerCount {
  public:
   explicit PeerCount(int size) : seen_(static_cast<std::size_t>(size), 0) {}
@@ -76,7 +78,7 @@ class Builder {
     std::vector<int> some = first_.symmetry != Symmetry::none ? std::vector<int>{0} : first_.busiest;
     std::size_t steps = first_.rounds.size();
     for (const Round& round : first_.rounds) steps += round.size();
-    const bool exact = static_cast<int>(ranks.size()) == size_;  // a rank and its host are one
+    const bool exact = static_cast<int>(ranks.size()) == size_;  // each rank has a separate host
     const bool all = some.empty() || (!exact && steps * static_cast<std::size_t>(size_) <= kAffordable);
     std::vector<int> hosts;
     if (all) {
@@ -129,7 +131,7 @@ class Builder {
     out_.reduced = std::max(out_.reduced, total.reduced);
   }
 
-  // `by`: rank 0's round is read as rank `by`'s.
+  // Returns the step's peer if rank 0's round is read as rank `by`'s.
   int peer_of(const Step& step, int by) const {
     if (by == 0) return step.peer;
     return first_.symmetry == Symmetry::rotation ? (step.peer + by) % size_ : step.peer ^ by;

@@ -1,4 +1,5 @@
-// What a schedule asks of ranks and links, whatever the size of the data: made once, priced often.
+// Describes the load that a schedule puts on ranks and links, independent of the size of the data.
+// A profile is made once and priced often.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +12,15 @@
 
 namespace ringcomm {
 
-// Of one host: blocks over its link are its ranks' together; all else is its busiest rank's.
+// Load of one host. `out` and `in` are sums over its ranks, which share the link; all other fields
+// are its busiest rank's.
 struct Load {
   std::uint64_t out = 0, in = 0;       // blocks over the host's link
-  std::uint64_t gives = 0, gets = 0;   // blocks to and from ranks of its own host
+  std::uint64_t gives = 0, gets = 0;   // blocks to and from ranks of the same host
   std::uint64_t sends = 0, takes = 0;  // messages
   std::uint64_t reduced = 0;           // blocks
   bool operator==(const Load&) const = default;
-  bool covers(const Load& other) const;  // at least as much of everything
+  bool covers(const Load& other) const;  // at least equal in every field
 };
 
 struct Span {
@@ -27,12 +29,13 @@ struct Span {
 };
 
 struct Profile {
-  // Consecutive rounds that are alike. Of their loads each is more than the others in something.
+  // Consecutive rounds with equal loads. None of these loads covers another.
   struct Run {
     std::size_t rounds;
     std::vector<Load> loads;
   };
-  // Of one host over all rounds, and when it first and last sends over its link, takes from it, does anything.
+  // Load of one host over all rounds. The spans are the rounds in which it sends over its link,
+  // receives over it, and does anything.
   struct Usage {
     Load total;
     Span out, in, any;
@@ -41,20 +44,21 @@ struct Profile {
 
   Collective collective = Collective::allreduce;
   int size = 1;
-  std::size_t blocks = 1;  // of the data
-  std::size_t parts = 1;   // blocks that make up the buffer (alltoall has each twice)
+  std::size_t blocks = 1;  // of the schedule's data
+  std::size_t parts = 1;   // blocks that make up the buffer (alltoall has each block twice)
   std::size_t rounds = 0;
   std::vector<Run> runs;
-  std::vector<Usage> hosts;  // different ones
-  bool one_way = false;      // a rank only sends, or only takes: instances follow one another without waiting
-  std::size_t lag = 0;       // as Schedule has it
+  std::vector<Usage> hosts;  // without duplicates
+  bool one_way = false;      // some rank only sends or only receives: instances follow one another without waiting
+  std::size_t lag = 0;       // as in Schedule
   std::uint64_t messages = 0, sent = 0, reduced = 0;  // messages and blocks of the busiest rank
-  std::uint64_t peers = 0;                            // different ones that a rank sends to, at most
+  std::uint64_t peers = 0;                            // most distinct peers that one rank sends to
 };
 
-// `make(rank)` gives a rank's schedule. A declared symmetry, or declared busiest ranks, spare most of the ranks: it is
-// then called for few, which is exact if every rank has a host of its own, or all hosts have equally many, one after
-// another. Memory: O(rounds of a rank) and O(ranks).
+// Builds the profile from `make(rank)`, which returns a rank's schedule. With a declared symmetry
+// or declared busiest ranks it calls `make` for few ranks. The result is then exact if every rank
+// has a separate host, or if all hosts have equally many consecutive ranks. Memory: O(rounds of a
+// rank) and O(ranks).
 Profile make_profile(const std::function<Schedule(int)>& make, int size, const Placement& hosts = {});
 
 }  // namespace ringcomm

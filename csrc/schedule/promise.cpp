@@ -1,3 +1,5 @@
+// Defines the initial values and the required result of every collective, for the prover and for
+// pictures.
 #include "schedule/promise.hpp"
 
 #include <algorithm>
@@ -25,7 +27,7 @@ std::optional<Origin> promised_origin(const Schedule& s, int block) {
   if (s.collective == Collective::broadcast) return Origin{s.root, block};
   if (s.collective == Collective::allgather) return Origin{block, block};
   if (s.collective != Collective::alltoall) return {};
-  // A block from rank q is the one that q had for this rank.
+  // A block received from rank q is the block that q sent to this rank.
   return block < s.size ? Origin{s.rank, block} : Origin{block - s.size, s.rank};
 }
 

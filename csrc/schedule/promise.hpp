@@ -1,4 +1,5 @@
-// What a collective begins with, and what it promises.
+// Specifies collectives for the prover: the values that blocks hold at the beginning, and the
+// values that they must hold at the end.
 #pragma once
 
 #include <optional>
@@ -9,18 +10,19 @@
 
 namespace ringcomm {
 
-bool has_operation(Collective collective);  // only these may reduce
+bool has_operation(Collective collective);  // collectives that may reduce
 
-// What blocks hold before the first round.
+// Returns the values of all blocks before the first round.
 Values initial_values(const std::vector<Schedule>& schedules, Symbols& symbols);
 
-// Of a collective without an operation: whose block it is that a block shall hold in the end.
+// Rank and block that a block must be equal to at the end, in a collective without an operation.
 struct Origin {
   int rank, block;
 };
 std::optional<Origin> promised_origin(const Schedule& schedule, int block);
 
-// 0 to 1: how much of what is promised this value is; of scratch, how much of a sum, or a half without an operation.
+// Returns from 0 to 1 how complete a value is. A scratch block counts by its share of a sum, or as
+// 0.5 in a collective without an operation.
 double completeness(const Schedule& schedule, int block, Symbols::Id value, Symbols& symbols);
 
 }  // namespace ringcomm

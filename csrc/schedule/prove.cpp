@@ -1,3 +1,5 @@
+// Implements the prover: it checks the form of the schedules, runs them on symbols, and compares
+// the final values with the promise of the collective.
 #include "schedule/prove.hpp"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ namespace {
 
 using std::to_string;
 
-// ---- what a schedule says of itself
+// ---- declarations and form of a schedule
 
 std::string wrong_number_of_blocks(const Schedule& s) {
   int wanted = s.blocks < 1 ? 1 : s.blocks;
@@ -78,9 +80,10 @@ std::string malformed(const std::vector<Schedule>& schedules) {
   return {};
 }
 
-// ---- what a schedule promises
+// ---- promise of a collective
 
-// Whose parts a value is made of. `at_least_once`: a rank may be seen again.
+// Returns why a value does not hold every rank's part of `block`, each exactly once; empty if it
+// does. `at_least_once` allows a part several times.
 std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int block, bool at_least_once) {
   std::vector<bool> seen(static_cast<std::size_t>(size)), walked(at_least_once ? symbols.size() : 0);
   std::vector<Symbols::Id> todo{value};
@@ -102,7 +105,8 @@ std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int
   return absent == seen.end() ? "" : concat("lacks rank ", absent - seen.begin(), "'s part");
 }
 
-// Of a scan: whether a value is made of the first `ranks` ranks' parts, in their order.
+// Returns why a value is not made of the first `ranks` ranks' parts in their order; empty if it is.
+// For scans.
 std::string wrong_prefix(const Symbols& symbols, Symbols::Id value, int ranks, int block) {
   std::vector<Symbols::Id> todo{value};
   std::uint32_t next = 0;
@@ -120,7 +124,7 @@ std::string wrong_prefix(const Symbols& symbols, Symbols::Id value, int ranks, i
   return static_cast<int>(next) == ranks ? "" : concat("ends with rank ", next - 1, "'s part");
 }
 
-// Judges final values against the promise, each distinct one once.
+// Compares final values with the promise of the collective.
 class Judge {
  public:
   Judge(const std::vector<Schedule>& schedules, Symbols& symbols, const Values& values)

@@ -1,4 +1,6 @@
-// Shows that the schedules of all ranks together compute what their collective promises, by running them on symbols.
+// Proves that the schedules of all ranks together compute the result that their collective
+// promises, by running them on symbols. Built-in algorithms are proved in tests, custom algorithms
+// before use.
 #pragma once
 
 #include <string>
@@ -14,19 +16,27 @@ struct Proof {
   std::string why;  // when not ok: one sentence with rank, round and block
 };
 
-// Checks, for schedules[r] of rank r: the k-th message a -> b pairs with the k-th taken, block for block and of equal
-// size; no deadlock even if every send waits for its receive; every block ends as the collective promises, every
-// contribution in it exactly once (barrier: at least once); where several ranks compute one value, one operand order;
-// and that a declared symmetry, or declared busiest ranks, are true. Only collectives with an operation may reduce;
-// alltoall never writes its input. Operand orders that are open are decided: the lowest rank's data comes first.
+// Proves the schedules, where schedules[r] is rank r's. It checks these properties:
+//   - The k-th message a -> b pairs with the k-th that b receives from a, block for block and of
+//     equal size.
+//   - No deadlock occurs, even if every send waits for its receive.
+//   - Every block ends as the collective promises, with every contribution exactly once (barrier:
+//     at least once).
+//   - Ranks that compute the same value use one operand order.
+//   - A declared symmetry, declared busiest ranks and a declared lag are true.
+//   - Only collectives with an operation reduce; alltoall never writes its input.
+//
+// Open operand orders are decided: the lowest rank's data becomes the first operand.
 Proof prove(std::vector<Schedule>& schedules);
 
-// Whether a schedule may carry what an encoder makes that loses something each time, and that may depend on the rank:
-// a rank's data is encoded once before it is summed, by its rank, and a sum once, by one rank, so that ranks that shall
-// end with equal data do. For schedules that can be proved.
+// Returns true if a schedule may carry lossy encodings that may depend on the encoding rank. A
+// rank's data must be encoded once, by that rank, before it is summed. A sum must be encoded once,
+// by one rank, so that ranks that must end with equal data do. Requires schedules that can be
+// proved.
 bool encodes_once(const std::vector<Schedule>& schedules);
 
-// For pictures. Throws Error(invalid) for schedules that cannot be run to their end.
+// Records how complete each block is in every round, for pictures. Throws Error(invalid) for
+// schedules that cannot run to their end.
 History follow(const std::vector<Schedule>& schedules);
 
 }  // namespace ringcomm

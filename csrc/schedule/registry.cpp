@@ -1,3 +1,4 @@
+// Lists the built-in algorithms, and parses and resolves their names.
 #include "schedule/registry.hpp"
 
 #include <charconv>
@@ -7,7 +8,8 @@
 namespace ringcomm {
 
 namespace schedules {
-// By file name; the table below has a row for each.
+// Functions that make the schedules, one per row of the table below. Each is in the file of its
+// name.
 using Make = Schedule(int rank, int size, int root);
 Make allreduce_all_to_all, allreduce_butterfly_doubling, allreduce_butterfly_halving, allreduce_circulant,
     allreduce_master_worker, allreduce_ring, allreduce_round_robin, allreduce_tree;
@@ -31,7 +33,8 @@ constexpr std::string_view kButterfly = "butterfly";
 
 const std::vector<Algorithm>& algorithms() {
   using enum Collective;
-  // Of a collective, the one with the fewest rounds for any p and unequal blocks comes first.
+  // The first algorithm of each collective has the fewest rounds among those for any p and unequal
+  // blocks.
   static const std::vector<Algorithm> table{
       {allreduce, "butterfly_doubling", allreduce_butterfly_doubling,
        "exchange whole buffers with the rank that differs in one bit: L*alpha + L*S*(beta + gamma)", kAutomatic, false,

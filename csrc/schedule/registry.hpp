@@ -1,4 +1,5 @@
-// Which algorithms there are, by collective and name. Built-ins are listed in registry.cpp; users add theirs.
+// Lists the built-in algorithms by collective and name, and makes their schedules. Custom
+// algorithms register through the bindings.
 #pragma once
 
 #include <memory>
@@ -14,19 +15,20 @@ struct Algorithm {
   Collective collective;
   std::string_view name;
   Schedule (*make)(int rank, int size, int root);
-  std::string_view summary;   // one line: what it does and its cost
-  bool automatic = false;     // may be chosen for calls that ask for none
-  bool any_root = false;      // of a collective without a root: whoever asks for it may choose the rank in the middle
-  bool equal_blocks = false;  // only for blocks of one size (Bruck): not for the v-forms
-  // What a rank gives goes straight to who sums it up, and a sum straight to who is to have it: no partial sum travels,
-  // so nothing would be encoded more than once each (schedule/prove.hpp, encodes_once: for any number of ranks).
+  std::string_view summary;   // one line: method and cost
+  bool automatic = false;     // may be chosen for calls that name no algorithm
+  bool any_root = false;      // for collectives without a root: the caller may choose the central rank
+  bool equal_blocks = false;  // requires blocks of one size (Bruck): not for the v-forms
+  // Each rank sends its data directly to the rank that reduces it, and sums go directly to their
+  // destination. No partial sum is sent, so an encoder runs at most once on data and once on sums.
+  // Holds for any number of ranks (encodes_once in schedule/prove.hpp).
   bool direct = false;
-  std::string_view alias{};  // a name for several, of which the cheapest is meant; empty: none
+  std::string_view alias{};  // a name for several algorithms, which selects the cheapest; empty: none
   bool rooted() const { return has_root(collective) || any_root; }
 };
 
-// "two_level:tree:3" in its parts. An algorithm's name, or an alias ("butterfly": doubling for small buffers,
-// halving-doubling for large).
+// A name such as "two_level:tree:3", split into its parts. `name` is an algorithm's name or an
+// alias ("butterfly": doubling for small buffers, halving-doubling for large).
 inline constexpr std::string_view kTwoLevel = "two_level:";
 struct AlgorithmName {
   AlgorithmName(std::string_view text);                                              // NOLINT: texts are names
@@ -39,16 +41,18 @@ struct AlgorithmName {
 
 const std::vector<Algorithm>& algorithms();
 std::vector<std::string_view> algorithm_names(Collective collective);
-std::string known_names(Collective collective);  // for messages: aliases and roots too
-// What a name stands for: the algorithm, or an alias' several; "": all that may be chosen. Empty if there is none.
+std::string known_names(Collective collective);  // for messages; includes aliases and roots
+// Returns the algorithms that a name means: one, or all of an alias; "": all that may be chosen.
+// Empty if the name is unknown.
 std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name);
-// nullptr if there is none. Of an alias' algorithms the last.
+// Returns nullptr if the name is unknown. For an alias, returns its last algorithm.
 const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name);
 
-// The schedule of a built-in. `root` counts where the collective, or the algorithm, has one. Throws Error(invalid) for
-// ranks that are none.
+// Makes the schedule of a built-in algorithm. `root` is used if the collective, or the algorithm,
+// has one. Throws Error(invalid) for ranks out of range.
 Schedule schedule_of(const Algorithm& algorithm, int rank, int size, int root);
-// Of the name's own root, if it gives one. Throws Error(invalid) naming the known algorithms.
+// Makes the schedule for a name. A root in the name overrides `root`. Throws Error(invalid) with
+// the known names.
 std::shared_ptr<const Schedule> schedule_for(Collective collective, const AlgorithmName& name, int rank, int size,
                                              int root = 0);
 

@@ -1,12 +1,15 @@
-// An algorithm is data: what rank `rank` of `size` does, as rounds of steps on blocks. No buffers, dtypes, threads or
-// MPI.
+// Represents an algorithm as data: the work of rank `rank` of `size`, as rounds of steps on blocks.
+// A schedule contains no buffers, dtypes, threads or MPI.
 //
-// Meaning (the executor, the prover, the pricer and the drawing share it):
-//   - Rounds are numbered alike on all ranks; a rank with nothing to do in a round has an empty one there.
-//   - Every send of a round sees its block as it was when the round began.
-//   - All sends of a round to one peer travel as one message, blocks in the order listed; likewise all receives and
-//     reduces of a round from one peer take one message. The k-th message a -> b meets the k-th that b takes from a.
-//   - Writes (receive, reduce, combine, copy) happen in the order listed, after the sends of the round have read.
+// Semantics (shared by the executor, the prover, the pricer and the drawing):
+//   - Rounds have the same numbers on all ranks; a rank without work in a round has an empty one
+//     there.
+//   - Every send of a round reads its block as it was when the round began.
+//   - All sends of a round to one peer form one message, with blocks in the order listed. All
+//     receives and reduces of a round from one peer take one message. The k-th message a -> b pairs
+//     with the k-th that b receives from a.
+//   - Writes (receive, reduce, combine, copy) happen in the order listed, after the sends of the
+//     round have read.
 //   - A round ends when its sends and receives are complete. Nothing else synchronises ranks.
 #pragma once
 
@@ -32,7 +35,8 @@ inline bool is_local(StepKind kind) { return kind == StepKind::combine || kind =
 
 struct Step {
   StepKind kind;
-  // reduce, combine: the incoming part (source) is the first operand, because it holds the lowest rank
+  // reduce, combine: the incoming part (source) is the first operand, because it holds the lowest
+  // rank
   bool incoming_first = false;
   std::int32_t peer = -1;  // send, receive, reduce
   std::int32_t block = 0;
@@ -43,15 +47,18 @@ struct Step {
 
 using Round = std::vector<Step>;
 
-// How the ranks' schedules look alike, so that one rank prices all: peers by rotation (r+d mod p) or by r xor d.
+// Relation between the ranks' schedules that lets one rank price all. Peers differ by rotation (r+d
+// mod p) or by r xor d.
 enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 
-// Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the size of block
-// temps[t].
-//   allreduce, reduce, broadcast, scans:  any number of blocks, an even split of the buffer (base/cuts.hpp: split)
+// Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the
+// size of block temps[t].
+//   allreduce, reduce, broadcast, scans:  any number of blocks, split evenly (base/cuts.hpp)
 //   allgather, reducescatter:      `size` blocks, block i is rank i's
-//   alltoall:                      2*size blocks: block q goes to rank q, never written; block size+q comes from rank q
-//   barrier:                       one block, a token that counts who has arrived (reduced, more than once allowed)
+//   alltoall:                      2*size blocks: block q is sent to rank q and never written; block
+//                                  size+q is received from rank q
+//   barrier:                       one block, a token that counts the ranks that arrived (reduced; a
+//                                  rank may count more than once)
 struct Schedule {
   Collective collective = Collective::allreduce;
   std::string algorithm{};
@@ -60,14 +67,16 @@ struct Schedule {
   std::vector<int> temps{};
   std::vector<Round> rounds{};
   Symmetry symmetry = Symmetry::none;
-  // Without a symmetry: ranks of which in any round one has as much to do as any rank (messages, blocks each way, the
-  // busier way counting; blocks reduced), and one sends as much in all, so that these price all. Empty: not known.
+  // Busiest ranks of a schedule without a symmetry; they price all ranks. In every round, one of
+  // them has at least as much work as any rank: messages and blocks of the busier direction, and
+  // blocks reduced. One of them sends at least as many blocks in total. Empty: unknown.
   std::vector<int> busiest{};
-  // Where data only goes to higher ranks: the most messages, of any instances, that follow from one another on the way
-  // up. Instances in a row let ranks fall behind each other by so many messages. 0: by none, or not known.
+  // Most messages, over any instances, of a dependency chain towards higher ranks, if data only
+  // goes to higher ranks. Consecutive instances let ranks fall behind each other by that many
+  // messages. 0: none, or unknown.
   int lag = 0;
 
-  Round& round(std::size_t index) {  // grows to have it
+  Round& round(std::size_t index) {  // grows the list if necessary
     if (rounds.size() <= index) rounds.resize(index + 1);
     return rounds[index];
   }

@@ -1,3 +1,4 @@
+// Implements the cache of schedules.
 #include "schedule/schedule_cache.hpp"
 
 namespace ringcomm {

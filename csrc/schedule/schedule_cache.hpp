@@ -1,5 +1,5 @@
-// The schedules that a channel runs, which one thread uses at a time: made once and kept, up to a number of steps (of
-// 20 bytes each); then all are dropped.
+// Caches the schedules that a channel runs; one thread uses it at a time. It holds up to kSteps
+// steps (20 bytes each), and then drops all schedules.
 #pragma once
 
 #include <map>

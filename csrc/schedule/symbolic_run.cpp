@@ -1,3 +1,5 @@
+// Implements the symbolic run: it matches the messages of all ranks and applies each round's writes
+// to symbols.
 #include "schedule/symbolic_run.hpp"
 
 #include <algorithm>
@@ -9,21 +11,21 @@
 namespace ringcomm {
 namespace {
 
-constexpr int kEncoder = -1;  // no block
+constexpr int kEncoder = -1;  // not a block
 
-// All blocks of one round to or from one peer.
+// A message of one round to or from one peer, with all its blocks.
 struct Message {
   std::size_t peer;
   bool moved = false;
-  std::size_t used = 0;  // of what was received
+  std::size_t used = 0;  // received blocks that have been written
   std::vector<int> blocks{};
-  std::vector<Symbols::Id> carried{};  // as they were when the round began
-  bool reduces = false;                // some of what comes
+  std::vector<Symbols::Id> carried{};  // values when the round began
+  bool reduces = false;
 };
 
 struct RankState {
-  std::size_t round = 0, waiting = 0;  // messages of the round that have not moved
-  std::vector<Message> out, in;        // by peer
+  std::size_t round = 0, waiting = 0;  // messages of the round that are not transferred yet
+  std::vector<Message> out, in;        // sorted by peer
 };
 
 Message* find(std::vector<Message>& messages, std::size_t peer) {
@@ -54,7 +56,8 @@ class Machine {
   const Round& round_of(std::size_t rank) const { return schedules_[rank].rounds[ranks_[rank].round]; }
   bool finished(std::size_t rank) const { return ranks_[rank].round >= schedules_[rank].rounds.size(); }
 
-  // Posts the messages of this rank's next round that has any, doing the local work of those before it.
+  // Posts the messages of this rank's next round with messages. Does the local work of the rounds
+  // before it.
   void post(std::size_t rank) {
     RankState& state = ranks_[rank];
     for (;; ++state.round) {
@@ -77,7 +80,7 @@ class Machine {
     }
   }
 
-  // A value's mark: which rank encoded it.
+  // Marks a value with the rank that encoded it.
   void encode(std::size_t rank, std::size_t block) {
     if (!wanted_.encoding || encoded_[rank][block]) return;
     encoded_[rank][block] = true;
@@ -111,7 +114,7 @@ class Machine {
       Message* const out = find(ranks_[in.peer].out, rank);
       if (!in.moved && out && !out->moved) move(in.peer, *out, rank, in);
     }
-    // A rank posts again only here and below, so that no list changes while it is walked.
+    // A rank posts again only here, so that no list changes during the loops above.
     for (const std::size_t done : std::exchange(completed_, {})) {
       write(done);
       ++ranks_[done].round;
@@ -172,7 +175,8 @@ class Machine {
     }
   }
 
-  // Names the message that waits in the earliest round, if any does; best one whose peer will never take part.
+  // Describes a waiting message, if any. Prefers a message whose peer has ended, then the earliest
+  // round.
   std::string stuck() const {
     const Message* worst = nullptr;
     std::size_t who = 0;
@@ -202,7 +206,7 @@ class Machine {
   Symbols& symbols_;
   Values& values_;
   const SymbolicRun wanted_;
-  std::vector<std::vector<bool>> encoded_;  // by rank and block: it holds what was sent or received
+  std::vector<std::vector<bool>> encoded_;  // by rank and block: holds data as it was sent or received
   std::vector<RankState> ranks_;
   std::vector<std::size_t> posted_, completed_;
   std::string why_;

@@ -1,4 +1,5 @@
-// Values as the prover sees them: how a block was made, not what is in it. Equal trees have equal ids.
+// Represents values for the prover: how a block was computed, not its contents. Equal expression
+// trees have equal ids.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +13,12 @@ namespace ringcomm {
 class Symbols {
  public:
   using Id = std::uint32_t;
-  static constexpr Id undefined = 0;  // memory that nothing was put in
+  static constexpr Id undefined = 0;  // memory without a value
   struct Node {
     bool leaf;
     std::uint32_t a, b;           // leaf: rank and block; else the first and the second operand
-    std::uint32_t lowest, parts;  // the lowest rank of whose data it is made, and of how many leaves
-    std::uint32_t encodings = 0;  // one after the other, that some of it has been through
+    std::uint32_t lowest, parts;  // lowest contributing rank; number of leaves
+    std::uint32_t encodings = 0;  // most consecutive encodings of any part of it
   };
 
   Id leaf(int rank, int block) {
@@ -30,7 +31,7 @@ class Symbols {
     return make(
         {false, first, second, std::min(a.lowest, b.lowest), a.parts + b.parts, std::max(a.encodings, b.encodings)});
   }
-  Id encoded(Id by, Id value) {  // `by`: a leaf that stands for an encoder
+  Id encoded(Id by, Id value) {  // `by`: a leaf that represents an encoder
     const Node &mark = nodes_[by], &data = nodes_[value];
     return make({false, by, value, data.lowest, mark.parts + data.parts, data.encodings + 1});
   }

@@ -1,15 +1,16 @@
-// All to all: everyone sends its whole buffer to everyone, and everyone reduces all of them.
+// All to all: each rank sends its complete buffer to every rank, and reduces all buffers.
 //
-//        0 ───► 1          one round: all sends are posted at once, to r+1, r+2, ...
+//        0 ───► 1          one round: all sends are posted together, to r+1, r+2, ...
 //        ▲ ╲  ╱ │          (each arrow stands for both directions)
 //        │  ╳   │          rank 2 of 4:   t = x0;  t = t+x1;  x = t+x2;  x = x+x3
 //        │ ╱ ╲  ▼
 //        3 ◄─── 2          symmetry: rotation
 //
-// Cost: (p-1)α + (p-1)Sβ + (p-1)Sγ, depth 1. For tiny buffers and few ranks.
-// Source: the first algorithm of every lecture on all-reduce; nothing shorter in depth exists.
+// Cost: (p-1)α + (p-1)Sβ + (p-1)Sγ, depth 1, the minimum. For tiny buffers and few ranks.
+// Source: a textbook algorithm.
 //
-// Every rank makes the same sum in rank order, so all hold equal bits: the ranks below it go to a scratch block first.
+// All ranks compute the sum in rank order, so all hold equal bits: the ranks below a rank are
+// summed in a scratch block first.
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

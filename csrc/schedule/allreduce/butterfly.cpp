@@ -1,22 +1,25 @@
-// Butterfly: in round k exchange with the rank that differs in bit k. "butterfly" picks one of two by size.
+// Butterfly: in round k each rank exchanges data with the rank that differs in bit k. "butterfly"
+// selects the cheaper of the two variants.
 //
 //        0   1   2   3      doubling: whole buffers, both reduce.   Lα + LSβ + LSγ, depth L
 //        │ ╳ │   │ ╳ │      halving: first half the buffer, then a quarter, ...; back the same way, doubling:
 //        │   ╳   ╳   │               2Lα + 2fSβ + fSγ, depth 2L          f = (p-1)/p, L = log2 p
 //        0   1   2   3      symmetry: exclusive or, when p is a power of two
 //
-// Any other p is folded to 2^k: of the first 2(p - 2^k) ranks each odd one gives its buffer to the even one before it,
-// waits, and gets the result: two rounds and 2Sβ + Sγ more. With L = k+1 then, none sends more than L messages (2L) and
-// doubling's depth is L+1, halving's 2L.
-// Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH",
-//         IJHPCA 19(1), 2005;
+// Any other p is folded to 2^k. Among the first 2(p - 2^k) ranks, each odd rank sends its buffer to
+// the even rank below it, waits, and receives the result. That takes two more rounds and 2Sβ + Sγ.
+// With L = k+1, no rank then sends more than L messages (halving: 2L). Doubling's depth is L+1,
+// halving's 2L.
+// Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations
+//         in MPICH", IJHPCA 19(1), 2005;
 //         Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {
 namespace {
 
-// Of `size` ranks, 2^k take part; neighbours share an index, so a lower index holds lower ranks.
+// Maps `size` ranks to the 2^k that take part. Neighbours share an index, so a lower index holds
+// lower ranks.
 struct Fold {
   explicit Fold(int size) : core(bit_floor(size)), rest(size - core) {}
   bool waits(int rank) const { return rank < 2 * rest && rank % 2 == 1; }
@@ -54,7 +57,7 @@ void exchange_halving(Schedule& s, const Fold& fold) {
   const int index = fold.index(s.rank);
   std::size_t at = extend(s, 2 * ceil_log2(fold.core));
   if (fold.waits(s.rank)) return;
-  int first = 0, count = fold.core;  // the blocks that this rank still reduces; later, those it has
+  int first = 0, count = fold.core;  // the blocks that this rank still reduces; later, the blocks it holds
   for (int d = 1; d < fold.core; d *= 2, ++at) {
     count /= 2;
     const int keep = index & d ? first + count : first, away = index & d ? first : first + count;
@@ -77,7 +80,7 @@ Schedule butterfly(const char* name, int rank, int size, bool halving) {
   const Fold fold(size);
   Schedule s = blank(Collective::allreduce, name, rank, size, halving ? fold.core : 1,
                      fold.rest == 0 ? Symmetry::exclusive_or : Symmetry::none);
-  if (fold.rest > 0) s.busiest = {0, size - 1};  // on its host, none waits
+  if (fold.rest > 0) s.busiest = {0, size - 1};  // no rank of the last rank's host waits
   fold_in(s, fold);
   halving ? exchange_halving(s, fold) : exchange_doubling(s, fold);
   fold_out(s, fold);

@@ -1,13 +1,14 @@
-// Master and workers: all send to the root (rank 0 unless another is asked for), which reduces in rank order and sends
-// the result back.
+// Master and workers: all ranks send to the root (default rank 0). The root reduces in rank order
+// and sends the result back.
 //
 //        1   2   3            1   2   3
 //         ╲  │  ╱              ▲  ▲  ▲
 //          ▼ ▼ ▼                ╲ │ ╱
 //            0      round 0       0      round 1
 //
-// Cost: the root takes, then sends, (p-1)S:  2(p-1)α + 2(p-1)Sβ + (p-1)Sγ, depth 2; a worker sends S once.
-// Source: the parameter server of the lectures, with one server.
+// Cost: the root receives, then sends, (p-1)S:  2(p-1)α + 2(p-1)Sβ + (p-1)Sγ, depth 2; a worker
+// sends S once.
+// Source: the classic parameter server, with one server.
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {
@@ -22,7 +23,7 @@ Schedule allreduce_master_worker(int rank, int size, int root) {
     s.rounds[1] = {receive(root, 0)};
     return s;
   }
-  int lowest = root;  // of the ranks whose parts the root holds
+  int lowest = root;  // lowest rank whose part the root holds
   for (int q = 0; q < size; ++q) {
     if (q == root) continue;
     s.rounds[0].push_back(reduce(q, 0, q < lowest));

@@ -1,12 +1,13 @@
-// Bruck's all-to-all: a block with i places to go travels the powers of two in i, lowest first, with all others that go
-// the same way.
+// Bruck's all-to-all: a block for the rank i places ahead is forwarded over the powers of two in i,
+// lowest first. One message carries all blocks of a hop.
 //
 //        p = 4:  round 0, to r+1: the blocks for r+1 and r+3
 //                round 1, to r+2: the block for r+2, and the one from r-1 for r+2
 //
-// Every hop of a block for "i places on" keeps its number i, so what leaves in a round is replaced by what arrives.
-// Blocks that stop on the way need scratch: two blocks per i, in turn, so that no round sends from where it receives.
-// All blocks must be of one size. Symmetry: rotation.
+// On every hop a block keeps its number i, so a block that a rank sends is replaced by one that it
+// receives. Blocks that stop at intermediate ranks need scratch: two blocks per i, used in turn, so
+// that no round receives into a block that it sends. All blocks must be of one size. Symmetry:
+// rotation.
 // Cost, L = ceil(log2 p):  Lα + (L/2)Sβ for powers of two: latency-optimal.
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997.
 #include "schedule/phases.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 int ones(int i) { return std::popcount(static_cast<unsigned>(i)); }
 
-// Where the blocks with i places to go stop: two scratch blocks by turns.
+// Allocates scratch for blocks with number i at intermediate ranks: two blocks per i, in turn.
 class Stops {
  public:
   explicit Stops(Schedule& schedule) : schedule_(schedule), ids_(static_cast<std::size_t>(2 * schedule.size), -1) {}
@@ -44,7 +45,7 @@ Schedule alltoall_bruck(int rank, int size, int) {
   s.rounds.resize(static_cast<std::size_t>(std::max(1, ceil_log2(size))));
   for (int d = 1; d < size; d *= 2, ++at) {
     for (int i = d; i < size; ++i) {
-      const int hops = ones(i % d);  // made before this round
+      const int hops = ones(i % d);  // hops of the block before this round
       if (i & d) {
         s.rounds[at].push_back(send(modulo(rank + d, size), hops == 0 ? modulo(rank + i, size) : stops.at(i, hops)));
       }

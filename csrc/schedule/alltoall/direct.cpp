@@ -1,8 +1,10 @@
-// Direct: everything to everyone in one round, staggered: to r+1, r+2, ...; from r-1, r-2, ...
+// Direct: every rank sends to every rank in one round, staggered: to r+1, r+2, ...;
+// from r-1, r-2, ...
 //
-//        0 ◄──► 1 ◄──► 2 ◄──► 3, 0 ◄──► 2, 1 ◄──► 3, 0 ◄──► 3       all posted at once
+//        0 ◄──► 1 ◄──► 2 ◄──► 3, 0 ◄──► 2, 1 ◄──► 3, 0 ◄──► 3       all posted together
 //
-// Cost, f = (p-1)/p:  (p-1)α + fSβ, depth 1: nobody waits for a slow peer before serving others. Symmetry: rotation.
+// Cost, f = (p-1)/p:  (p-1)α + fSβ, depth 1: no rank waits for a slow peer before it serves other
+// peers. Symmetry: rotation.
 // Source: the spread-out algorithm of MPICH's all-to-all for medium messages (IJHPCA 19(1), 2005).
 #include "schedule/phases.hpp"
 

@@ -1,8 +1,9 @@
-// Pairwise exchange: in step i send to r+i and receive from r-i, one message at a time.
+// Pairwise exchange: in step i rank r sends to r+i and receives from r-i, one message at a time.
 //
 //        step 1: 0 ► 1 ► 2 ► 3 ► 0      step 2: 0 ◄► 2, 1 ◄► 3      step 3: 0 ► 3 ► 2 ► 1 ► 0
 //
-// Cost, f = (p-1)/p:  (p-1)α + fSβ: every byte travels once, no rank is the target of two. Symmetry: rotation.
+// Cost, f = (p-1)/p:  (p-1)α + fSβ: every byte is sent once, and no rank receives from two ranks at
+// a time. Symmetry: rotation.
 // Source: MPICH's all-to-all for long messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
 #include "schedule/phases.hpp"
 

@@ -1,10 +1,11 @@
-// Dissemination barrier: in round k tell r + 2^k, hear from r - 2^k. After L rounds all have heard of all.
+// Dissemination barrier: in round k rank r notifies r + 2^k and is notified by r - 2^k. After L
+// rounds every rank has a direct or indirect notification of all ranks.
 //
 //        round 0: 0 ► 1 ► 2 ► 3 ► 0      round 1: 0 ◄► 2, 1 ◄► 3
 //
 // Cost, L = ceil(log2 p):  Lα for any p: latency-optimal. Symmetry: rotation.
-// Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel Programming 17(1),
-// 1988.
+// Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", Int. J. Parallel
+// Programming 17(1), 1988.
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

@@ -1,4 +1,4 @@
-// Binomial tree from the root, ranks counted from the root.
+// Broadcast over a binomial tree. Ranks are counted from the root.
 //
 //        root 0:   0 ──────► 2            round 0
 //                  0 ──► 1   2 ──► 3      round 1

@@ -1,4 +1,4 @@
-// Binomial tree to the root, ranks counted from the root.
+// Reduction over a binomial tree to the root. Ranks are counted from the root.
 //
 //        root 0:   0 ◄── 1   2 ◄── 3      round 0
 //                  0 ◄────── 2            round 1
@@ -11,7 +11,7 @@ namespace ringcomm::schedules {
 
 Schedule reduce_binomial(int rank, int size, int root) {
   Schedule s = blank(Collective::reduce, "binomial", rank, size, 1, Symmetry::none, root);
-  s.busiest = {root, modulo(root + 1, size)};  // takes most; sends as much as any
+  s.busiest = {root, modulo(root + 1, size)};  // one receives most; the other sends as much as any rank
   binomial_reduce(s);
   return s;
 }

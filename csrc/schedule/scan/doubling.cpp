@@ -1,21 +1,23 @@
-// Each rank's reduction of the ranks up to it, in their order: what has been summed up goes to the rank at distance 1,
-// 2, 4, ... above, as the first operand.
+// Scan by doubling: each rank reduces the ranks up to itself, in their order. Each round sends the
+// partial sum to the rank at distance 1, 2, 4, ... above, as the first operand.
 //
 //        0 ──► 1 ──► 2 ──► 3 ──► 4      round 0: rank r holds r-1 .. r
 //        0 ────────► 2 ────────► 4      round 1: r-3 .. r
 //              1 ────────► 3
 //        0 ────────────────────► 4      round 2: r-7 .. r
 //
-// An exscan, of the ranks before, begins with a round in which each rank gives its data to the next.
+// An exscan excludes the rank itself. It begins with a round in which each rank sends its data to
+// the next.
 //
-// Cost, L = ceil(log2 p):  Lα + LSβ + LSγ, depth L; of an exscan one round of α + Sβ more. No operation has to commute.
+// Cost, L = ceil(log2 p):  Lα + LSβ + LSγ, depth L; an exscan takes one round of α + Sβ more. The
+// operation need not commute.
 // Source: W. D. Hillis, G. L. Steele, Data Parallel Algorithms, CACM 29(12), 1986.
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {
 namespace {
 
-// Among the ranks from `first` on.
+// Scans the ranks from `first` on.
 void scan_upwards(Schedule& s, std::size_t round, int first) {
   for (int distance = 1; first + distance < s.size; distance *= 2, ++round) {
     Round& now = s.round(round);
@@ -28,7 +30,7 @@ void scan_upwards(Schedule& s, std::size_t round, int first) {
 
 Schedule scan_doubling(int rank, int size, int) {
   Schedule s = blank(Collective::scan, "doubling", rank, size, 1, Symmetry::none);
-  s.busiest = {0, size - 1};  // one sends in every round, the other reduces in every round
+  s.busiest = {0, size - 1};  // the first sends in every round, the last reduces in every round
   s.lag = size - 1;
   scan_upwards(s, 0, 0);
   return s;

@@ -1,1 +1,1 @@
-"""The TensorFlow binding. Public names are in ringcomm.tensorflow."""
+"""The TensorFlow binding; `ringcomm.tensorflow` holds its public names."""

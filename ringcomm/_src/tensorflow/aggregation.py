@@ -1,4 +1,7 @@
-"""Gradients of several passes, added up on their rank before they are reduced."""
+"""Local gradient aggregation for optimizers of TensorFlow 1: one reduction for several passes.
+
+`optimizer.py` uses it for ``backward_passes_per_step``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import tensorflow as tf
 
 
 class LocalAggregation:
-    """Of an optimizer of TensorFlow 1: `reduce` sees the sums (or means) of every `passes` passes."""
+    """An accumulator of gradients: `reduce` gets their sums (or means) once every `passes` passes."""
 
     def __init__(self, passes: int, average: bool, reduce: Callable[[Sequence[Any], Sequence[Any]], list[Any]]) -> None:
         self._passes, self._average, self._reduce = passes, average, reduce
@@ -27,7 +30,7 @@ class LocalAggregation:
                         self._sums[i] = make(f"sum_{i}", one.shape, one.dtype, zeros, trainable=False)
 
     def compute(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The reduced gradients if this pass is the last of a step; else what must not be applied."""
+        """Returns the reduced gradients in the last pass of a step, else partial sums, which :meth:`apply` skips."""
         dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
         self._prepare(dense)
         added = {i: one.assign_add(dense[i]) for i, one in self._sums.items()}
@@ -51,7 +54,7 @@ class LocalAggregation:
         return results
 
     def apply(self, apply: Callable[[], Any], gradients: Sequence[Any]) -> Any:
-        """Applies them if this pass was the last of a step."""
+        """Applies the gradients if this pass was the last of a step."""
 
         def step() -> Any:
             with tf.control_dependencies([apply()]), tf.control_dependencies([self._counter.assign(0)]):

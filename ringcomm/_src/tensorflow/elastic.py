@@ -1,4 +1,7 @@
-"""Elastic training with TensorFlow. Public names are in ringcomm.tensorflow.elastic."""
+"""Elastic training with TensorFlow: states of variables, and the wrapper of the training function.
+
+`ringcomm.tensorflow.elastic` holds the public names.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import tensorflow as tf
 from ringcomm._src.elastic.member import translating
 from ringcomm._src.elastic.member.running import Function
 from ringcomm._src.elastic.member.variables import VariablesState
-from ringcomm._src.tensorflow import packing  # noqa: F401  tensors are packed
+from ringcomm._src.tensorflow import packing  # noqa: F401  registers the packing of tensors
 from ringcomm._src.tensorflow.functions import broadcast_variables
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:
-    if name == "TensorFlowKerasState":  # Keras is imported only then
+    if name == "TensorFlowKerasState":  # imports Keras only when it is used
         from ringcomm._src.tensorflow.keras_state import TensorFlowKerasState
 
         return TensorFlowKerasState
@@ -25,24 +28,24 @@ def __getattr__(name: str) -> Any:
 
 
 def run(func: Function) -> Function:
-    """:func:`ringcomm.elastic.run`, which also knows a lost rank by the error of a graph.
+    """Wraps a training function as :func:`ringcomm.elastic.run` does, and also detects lost ranks by errors of graphs.
 
     Raises:
-        HorovodInternalError: outside of an elastic job, where a rank was lost: PeerLostError, RankLeftError.
+        HorovodInternalError: a rank was lost outside of an elastic job (PeerLostError, RankLeftError).
     """
     return translating.run(func, tf.errors.OpError)
 
 
 class TensorFlowState(VariablesState):
-    """``tf.Variable`` objects, and attributes.
+    """An elastic state of ``tf.Variable`` objects and attributes.
 
     Args:
         variables: the same number in the same order in every process; None: TensorFlow's global variables.
         session: None. Accepted because Horovod has it.
-        kwargs: the attributes, with what they are at first.
+        kwargs: the attributes, with their initial values.
 
     Raises:
-        ValueError: for a session, or outside of eager execution; and if there are no variables.
+        ValueError: a session is given, execution is not eager, or there are no variables.
     """
 
     def __init__(self, variables: Sequence[tf.Variable] | None = None, session: Any = None, **kwargs: Any) -> None:

@@ -1,4 +1,7 @@
-"""Variables and Python objects, from one rank to all."""
+"""Broadcasts of variables and Python objects, allgather of objects, and the replica check for TensorFlow.
+
+`ringcomm.tensorflow` exports these functions.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ from ringcomm._src.training.replicas import compare_now
 def broadcast_variables(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> Any:
-    """Gives the variables the root's values, all in one operation.
+    """Assigns the root's values to the variables, all in one operation.
 
     Args:
-        variables: TensorFlow's or Keras' variables: of the same shapes and dtypes, in the same order, on all ranks.
-        root_rank: global rank whose values they become.
+        variables: TensorFlow's or Keras' variables, with the same shapes, dtypes and order on all ranks.
+        root_rank: global rank that provides the values.
         process_set: the ranks that take part.
         inplace: accepted because Horovod has it.
 
     Returns:
-        Eagerly and in functions None; in a graph of TensorFlow 1 the op that does it.
+        None in eager mode and in functions; in a graph of TensorFlow 1, the op that assigns.
     """
     given = [one for one in variables if tf.as_dtype(_dtype(one)) != tf.string]
     values = [tf.convert_to_tensor(one) for one in given]
@@ -72,7 +75,7 @@ def _dtype_name(variable: Any) -> str:
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """In a graph of TensorFlow 1: the op that gives all global variables the root's values."""
+    """Returns the op that assigns the root's values to all global variables, in a graph of TensorFlow 1."""
     if tf.executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution: use hvd.broadcast_variables(variables, "
@@ -82,7 +85,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Gives all global variables the root's values when a session of TensorFlow 1 begins."""
+    """A hook that assigns the root's values to all global variables when a session of TensorFlow 1 begins."""
 
     def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
@@ -103,13 +106,13 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's object, on every rank: on the root ``obj`` itself, elsewhere a copy of it.
+    """Returns the root's object on every rank: ``obj`` itself on the root, a copy on the other ranks.
 
     Args:
-        obj: on the root, anything that pickles (with cloudpickle where it is installed); ignored elsewhere.
-        root_rank: global rank whose object it is.
-        session: accepted because Horovod has it; not needed.
-        name: of the operation; given on all ranks or on none.
+        obj: on the root, any object that pickles (with cloudpickle if it is installed); ignored on the other ranks.
+        root_rank: global rank that provides the object.
+        session: accepted because Horovod has it; not used.
+        name: name of the operation; given on all ranks or on none.
         process_set: the ranks that take part.
     """
     return objects.broadcast_object(obj, root_rank, name, process_set, "tensorflow")
@@ -118,12 +121,12 @@ def broadcast_object(
 def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
-    """The function of an object that :func:`broadcast_object` is with these arguments."""
+    """Returns a function that calls :func:`broadcast_object` on an object with these arguments."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Every rank's object, in the order of the ranks. ``session``: accepted because Horovod has it; not needed."""
+    """Returns every rank's object, in rank order. ``session`` is accepted because Horovod has it; it is not used."""
     return objects.allgather_object(obj, name, process_set, "tensorflow")

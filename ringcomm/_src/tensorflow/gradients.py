@@ -1,5 +1,8 @@
-"""Collectives that gradients of every order flow through, with Horovod's gradients: what flows back is averaged over
-the ranks (through a sum of reducescatter: summed), as in :mod:`ringcomm._src.torch.autograd`."""
+"""Differentiable collectives, to any order, with Horovod's gradients.
+
+A backward pass averages the incoming gradients over the ranks; reducescatter with Sum sums them. `mpi_ops.py` uses
+these functions for the public collectives; :mod:`ringcomm._src.torch.autograd` is PyTorch's counterpart.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,17 @@ def _named(name: str | Sequence[str] | None, what: str) -> Any:
 
 
 def _back(name: str | Sequence[str] | None) -> Any:
-    """The name of what flows back."""
+    """Returns the name of the backward collective."""
     return _named(name, "gradient")
 
 
 def _with_gradient(
     forward: Callable[..., list[Any]], backward: Callable[..., list[Any]], tensors: Sequence[Any]
 ) -> list[Any]:
-    """`backward` of (inputs, results, gradients), made of functions of this module: gradients flow through it too."""
+    """Runs `forward` with the gradient `backward(inputs, results, gradients)`.
+
+    `backward` calls functions of this module, so it is differentiable too.
+    """
     given = operations.dense(tensors)
     if not given or (tf.executing_eagerly() and not record.could_possibly_record()):
         return forward(given)
@@ -51,8 +57,10 @@ def _with_gradient(
 
 
 def _refuse_tangents(tensors: Sequence[Any]) -> None:
-    """Raises NotImplementedError where a ForwardAccumulator watches: TensorFlow would transpose gradients, which are
-    averaged over ranks where the derivative is not."""
+    """Raises NotImplementedError if a ForwardAccumulator watches a tensor.
+
+    TensorFlow would compute tangents as transposed gradients. These are averaged over the ranks, unlike the derivative.
+    """
     if forwardprop_util.pack_tangents(tensors).indices:
         raise NotImplementedError(
             "there are no forward-mode derivatives (tf.autodiff.ForwardAccumulator) of collectives: use "
@@ -61,7 +69,7 @@ def _refuse_tangents(tensors: Sequence[Any]) -> None:
 
 
 def gathered(tensor: Any, name: Any, process_set: ProcessSet) -> Any:
-    """Stacks the tensors of all ranks. Gradients are summed over the ranks, not averaged as in :func:`allgather`."""
+    """Stacks the tensors of all ranks. Sums gradients over the ranks, unlike :func:`allgather`, which averages."""
     return _with_gradient(
         lambda given: operations.allgather([given[0][None]], name, False, process_set),
         lambda _inputs, _results, given: [
@@ -74,8 +82,11 @@ def gathered(tensor: Any, name: Any, process_set: ProcessSet) -> Any:
 def allreduce(
     tensors: Sequence[Any], name: Any, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: Any = None
 ) -> list[Any]:
-    """The gradient is reduced as the tensor was. Through Min, Max and Product it is the derivative: the sum of the
-    ranks' gradients, shared by the ranks that have the extreme value, or times the product of the other ranks'."""
+    """Reduces tensors over the ranks. The gradient is reduced with the same op.
+
+    Min, Max and Product have the true derivative instead. For Min and Max, the ranks that have the extreme value share
+    the sum of the ranks' gradients. For Product, the sum is multiplied by the product of the other ranks' tensors.
+    """
 
     def backward(inputs: Any, results: Any, given: list[Any]) -> list[Any]:
         if how.op not in (Min, Max, Product):
@@ -95,18 +106,18 @@ def allreduce(
 
 
 def _of_others(tensor: Any, name: Any, process_set: ProcessSet) -> Any:
-    """Returns the product of the other ranks' tensors, without a division, so that zeros are right."""
+    """Returns the product of the other ranks' tensors. Uses no division, so that zeros give correct results."""
     whole, me = gathered(tensor, name, process_set), process_set.rank()
     return tf.reduce_prod(tf.concat([whole[:me], whole[me + 1 :]], 0), 0)
 
 
 def broadcast(tensor: Any, root_rank: int, name: Any, process_set: ProcessSet, algorithm: Any = None) -> Any:
-    """The gradient is averaged and goes to the root; elsewhere it is zero."""
+    """Broadcasts the root's tensor. The root's gradient is the average over the ranks; other ranks' is zero."""
 
     def backward(_inputs: Any, _results: Any, given: list[Any]) -> list[Any]:
         means = allreduce(given, _back(name), False, AVERAGE, process_set)
         here = process_set.rank() == process_set.ranks.index(root_rank)
-        # Not zeros alone: gradients of this one must reach the all-reduce on every rank.
+        # Plain zeros would be constants: a second derivative must reach the all-reduce on all ranks.
         return [tf.where(here, one, tf.zeros_like(one)) for one in means]
 
     return _with_gradient(
@@ -117,7 +128,7 @@ def broadcast(tensor: Any, root_rank: int, name: Any, process_set: ProcessSet, a
 def allgather(
     tensors: Sequence[Any], name: Any, grouped: bool, process_set: ProcessSet, algorithm: Any = None
 ) -> list[Any]:
-    """The gradient is averaged; each rank takes the rows that it gave."""
+    """Gathers tensors along the first dimension. Each rank's gradient is its own rows of the averaged gradient."""
 
     def backward(inputs: Any, _results: Any, given: list[Any]) -> list[Any]:
         means = allreduce(given, _back(name), grouped, AVERAGE, process_set)
@@ -132,7 +143,7 @@ def allgather(
 
 
 def _rows_of(mine: Any, name: Any, process_set: ProcessSet) -> Any:
-    """Returns the row counts of every rank: [ranks, counts], with zeros for ranks that have joined."""
+    """Returns the row counts of every rank, of shape [ranks, counts], with zeros for ranks that have joined."""
     first = name if name is None or isinstance(name, str) else name[0]
     counts = tf.scatter_nd([[process_set.rank()]], mine[None], [process_set.size(), tf.size(mine)])
     return operations.allreduce([counts], first, False, SUM, process_set)[0]
@@ -141,7 +152,7 @@ def _rows_of(mine: Any, name: Any, process_set: ProcessSet) -> Any:
 def reducescatter(
     tensors: Sequence[Any], name: Any, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: Any = None
 ) -> list[Any]:
-    """The gradients are gathered, and scaled: by the factors given, and for a sum by the number of ranks."""
+    """Reduces and scatters tensors. Gradients are gathered and scaled by the factors; for Sum also by the ranks."""
 
     def backward(inputs: Any, _results: Any, given: list[Any]) -> list[Any]:
         if how.op not in (Sum, Average):
@@ -159,8 +170,11 @@ def reducescatter(
 
 
 def alltoall(tensor: Any, splits: Any, name: Any, process_set: ProcessSet, algorithm: Any = None) -> list[Any]:
-    """The gradient's rows go back where the tensor's rows came from. [rows, and with splits how many of each rank]"""
-    counts: list[Any] = []  # rows from each rank, where splits are given
+    """Exchanges rows. Returns [rows received], and with splits [rows received, row count from each rank].
+
+    The rows of the gradient are sent back to the ranks that sent the tensor's rows.
+    """
+    counts: list[Any] = []  # rows from each rank, if splits are given
 
     def forward(given: Any) -> list[Any]:
         rows, *counts[:] = operations.alltoall(given[0], splits, name, process_set, algorithm)
@@ -173,7 +187,7 @@ def alltoall(tensor: Any, splits: Any, name: Any, process_set: ProcessSet, algor
         else:
             received = counts[0]
         back = alltoall(given[0], received, _back(name), process_set)[0]
-        left_out = tf.concat([[rows[0] - tf.shape(back)[0]], rows[1:]], 0)  # rows that the splits left out
+        left_out = tf.concat([[rows[0] - tf.shape(back)[0]], rows[1:]], 0)  # rows that the splits do not cover
         return [tf.concat([back, tf.zeros(left_out, back.dtype)], 0)]
 
     return [*_with_gradient(forward, backward, [tensor]), *counts]

@@ -1,5 +1,8 @@
-"""The op with which TensorFlow's graphs communicate: a small library that is loaded through TensorFlow's C API
-(_op_library.c). Where that cannot be, tf.numpy_function runs the same graph operations, for which Python is called."""
+"""The TensorFlow op that runs graph operations, from a small library for TensorFlow's C API (_op_library.c).
+
+If the library cannot be loaded, tf.numpy_function runs the same graph operations through Python. `operations.py` makes
+collectives of the op.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,9 @@ LIBRARY = Path(__file__).with_name("_op_library.so")
 
 @cache
 def op() -> Callable[..., Any] | None:
-    """TensorFlow's function for the op; None if it cannot be loaded here, which is said once."""
+    """Returns TensorFlow's function for the op. If it cannot be loaded, warns once and returns None."""
     try:
-        module = tf.load_op_library(str(LIBRARY))  # first: what registers the op must be watched by TensorFlow
+        module = tf.load_op_library(str(LIBRARY))  # before CDLL: TensorFlow must observe the registration
         library = ctypes.CDLL(str(LIBRARY))
         library.ringcomm_problem.restype = ctypes.c_char_p
         if problem := library.ringcomm_problem().decode():
@@ -41,8 +44,10 @@ def op() -> Callable[..., Any] | None:
 
 @tf.RegisterGradient("RingcommRun")
 def _no_gradient(_op: Any, *_gradients: Any) -> Any:
-    """Raises NotImplementedError: reductions of tapes and optimizers have gradients (gradients.py) only if an outer
-    tape is active when they are traced."""
+    """Raises NotImplementedError: a reduction by a tape or optimizer was traced without an outer tape.
+
+    Such reductions have gradients (gradients.py) only if an outer tape is active while they are traced.
+    """
     raise NotImplementedError(
         "these gradients were reduced in a function that was traced without an outer tape: put the outer "
         "tf.GradientTape into the same function"
@@ -50,7 +55,7 @@ def _no_gradient(_op: Any, *_gradients: Any) -> Any:
 
 
 class _Eager:
-    """A graph operation, and its number as a tensor."""
+    """A graph operation with its number as a tensor."""
 
     def __init__(self, graph_op: _core.GraphOp) -> None:
         self.graph_op = graph_op
@@ -62,10 +67,10 @@ _eager = graph_ops.EagerGraphOps(_Eager)
 
 
 def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DType], shapes: Sequence[Any]) -> list[Any]:
-    """Runs it now, or puts it into the graph that is being made.
+    """Runs a graph operation now, or adds it to the graph that is being built.
 
     Args:
-        dtypes, shapes: of the results; the shapes so far as they are known.
+        dtypes, shapes: dtypes and static shapes of the results.
     """
     if tf.executing_eagerly():
         eager = _eager.get(what)
@@ -88,7 +93,7 @@ def run(what: Description, inputs: Sequence[tf.Tensor], dtypes: Sequence[tf.DTyp
 
 
 def _of_both_types(failure: Exception, error: tf.errors.OpError) -> Exception:
-    """Returns `failure` as an instance of its own type and of TensorFlow's: scripts written for Horovod catch that."""
+    """Returns `failure` as an instance of its own type and of TensorFlow's, which scripts written for Horovod catch."""
     kinds = type(failure), type(error)
     if kinds not in _joined_types:
         _joined_types[kinds] = _joined_type(*kinds)
@@ -101,7 +106,7 @@ _joined_types: dict[tuple[type[Exception], ...], type[Exception]] = {}
 
 
 def _joined_type(ours: type[Exception], theirs: type[Exception]) -> type[Exception]:
-    def reduced(error: Exception) -> Any:  # a pickled error needs no TensorFlow where it is read
+    def reduced(error: Exception) -> Any:  # unpickling the error needs no TensorFlow
         return ours, error.args
 
     methods = {"__init__": ours.__init__, "__str__": ours.__str__, "__reduce__": reduced}
@@ -109,10 +114,12 @@ def _joined_type(ours: type[Exception], theirs: type[Exception]) -> type[Excepti
 
 
 def _refuse_xla() -> None:
-    """Raises ValueError where XLA would compile what is being traced: it has no kernel of the op, which it would say
-    at the first run only, in words of its own."""
+    """Raises ValueError if XLA will compile the current graph: it has no kernel of the op.
+
+    XLA itself would raise only at the first run, with a message that does not name ringcomm.
+    """
     graph = tf.compat.v1.get_default_graph()
-    while graph is not None:  # the mark is on the graph from which the function with jit_compile was called
+    while graph is not None:  # the graph that calls the function with jit_compile carries the mark
         context = graph._get_control_flow_context()
         while context is not None:
             if context.IsXLAContext():

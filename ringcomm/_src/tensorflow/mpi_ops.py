@@ -1,12 +1,12 @@
-"""The operations of ``ringcomm.tensorflow``, under the name of the module that scripts written for Horovod import.
+"""The operations of ``ringcomm.tensorflow``, in the module that scripts written for Horovod import.
 
-All of them run eagerly and in ``tf.function``. In a graph they are one op each, which waits without Python; ranks pair
-operations by name, and without one by order: in eager programs, and within each function that is traced.
+All of them run eagerly and in ``tf.function``. In a graph each is one op, which waits without Python. Ranks match
+operations by name. Nameless operations match by order: in eager programs, and within each traced function.
 
-They raise what those of :mod:`ringcomm` raise (``MismatchError``, ``PeerLostError`` and so on). An eager error is also
-an instance of TensorFlow's type: ``tf.errors.FailedPreconditionError`` for a mismatch, as in Horovod,
-``InvalidArgumentError``, ``UnavailableError`` or ``AbortedError``. A function's graph raises TensorFlow's type, and its
-text begins with the exception's name.
+They raise the errors of :mod:`ringcomm` (``MismatchError``, ``PeerLostError`` and so on). An eager error is also an
+instance of TensorFlow's type: ``tf.errors.FailedPreconditionError`` for a mismatch, as in Horovod,
+``InvalidArgumentError``, ``UnavailableError`` or ``AbortedError``. A function's graph raises TensorFlow's type, with a
+text that begins with the exception's name.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ def scaled(tensor: Any, factor: float) -> Any:
 def sparse_allreduce(
     slices: Sequence[tf.IndexedSlices], op: Any, factors: tuple[float, float], name: Any, process_set: ProcessSet
 ) -> list[tf.IndexedSlices]:
-    """Sums or averages of sparse gradients: values and indices of all ranks, gathered."""
+    """Gathers values and indices of all ranks' sparse gradients, which represents their sum or average."""
     if op not in (Sum, Average):
         raise NotImplementedError(
             f"there is no {op.name} of tf.IndexedSlices: use Average or Sum, or make them dense (sparse_as_dense=True)"
         )
     parts = [part for one in slices for part in (scaled(one.values, factors[0] * factors[1]), one.indices)]
-    if op == Average:  # an average of integers is floating, as in Horovod
+    if op == Average:  # as in Horovod, the average of integers is a float
         parts[::2] = [values / tf.cast(process_set.size(), values.dtype) for values in parts[::2]]
     gathered = iter(gradients.allgather(parts, name, True, process_set))
     return [tf.IndexedSlices(next(gathered), next(gathered), dense_shape=one.dense_shape) for one in slices]
@@ -97,24 +97,24 @@ def allreduce(
     ignore_name_scope: bool = False,
     algorithm: str | None = None,
 ) -> Any:
-    """The reduction of every rank's ``tensor``, on every rank of ``process_set``; gradients flow through it.
+    """Reduces ``tensor`` over the ranks of ``process_set`` and returns the result on each of them. Differentiable.
 
     Args:
-        tensor: a tensor, variable or what becomes one, of the same dtype and shape on every rank; or
-            ``tf.IndexedSlices``, which are gathered, whose number of rows may differ.
+        tensor: a tensor, a variable or a value convertible to a tensor, with the same dtype and shape on every rank; or
+            ``tf.IndexedSlices``, which are gathered and may differ in the number of rows.
         average: deprecated; True: ``op=Average``, False: ``op=Sum``.
-        device_dense, device_sparse, ignore_name_scope: accepted because Horovod has them; not needed.
-        compression: what wider floating data travels as between hosts (``Compression.fp16``, ``.bf16``), or a
-            compressor of your own.
+        device_dense, device_sparse, ignore_name_scope: accepted because Horovod has them; not used.
+        compression: wire format of wider floating data between hosts (``Compression.fp16``, ``.bf16``), or a custom
+            compressor.
         op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
-        prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
-        name: pairs the operations of the ranks.
+        prescale_factor, postscale_factor: multiply every rank's values before the reduction, and the result after it.
+        name: name that matches the operations of the ranks.
         process_set: the ranks that take part.
-        algorithm: what runs; None: chosen.
+        algorithm: name of the algorithm; None: the core chooses.
 
     Raises:
         MismatchError: on every rank, if dtypes, shapes or ops differ.
-        UnsupportedError: (a TypeError and ValueError) the dtype has no such reduction.
+        UnsupportedError: (a TypeError and ValueError) the dtype does not support the op.
     """
     op = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
@@ -137,7 +137,7 @@ def grouped_allreduce(
     name: str | None = None,
     algorithm: str | None = None,
 ) -> list[Any]:
-    """:func:`allreduce` of several tensors that run together, once all of them are there on every rank."""
+    """Reduces several tensors as :func:`allreduce` does, together, once every rank has submitted all of them."""
     op = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
     sparse = [one for one in tensors if isinstance(one, tf.IndexedSlices)]
@@ -158,8 +158,10 @@ def reducescatter(
     postscale_factor: float = 1.0,
     algorithm: str | None = None,
 ) -> Any:
-    """The reduction of every rank's ``tensor``, cut along the first dimension: rank r of the set gets part r. The first
-    ``tensor.shape[0] % size`` ranks get one row more than the others."""
+    """Reduces ``tensor`` over the ranks and returns part r, along the first dimension, to rank r of the set.
+
+    The first ``tensor.shape[0] % size`` ranks get one row more than the other ranks.
+    """
     factors = prescale_factor, postscale_factor
     how = [tensor], name, False, core_op(op), factors, compression, process_set, algorithm
     return _reduced(*how, gradients.reducescatter)[0]
@@ -176,7 +178,7 @@ def grouped_reducescatter(
     name: str | None = None,
     algorithm: str | None = None,
 ) -> list[Any]:
-    """:func:`reducescatter` of several tensors that run together."""
+    """Reduces and scatters several tensors as :func:`reducescatter` does, in one operation."""
     factors = prescale_factor, postscale_factor
     how = tensors, name, True, core_op(op), factors, compression, process_set, algorithm
     return _reduced(*how, gradients.reducescatter)
@@ -189,7 +191,7 @@ def allgather(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """Every rank's ``tensor``, one after the other along the first dimension, which may differ between ranks."""
+    """Concatenates every rank's ``tensor`` along the first dimension, whose size may differ between ranks."""
     return gradients.allgather([tensor], name, False, process_set, algorithm)[0]
 
 
@@ -200,7 +202,7 @@ def grouped_allgather(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> list[Any]:
-    """:func:`allgather` of several tensors that run together."""
+    """Gathers several tensors as :func:`allgather` does, in one operation."""
     return gradients.allgather(tensors, name, True, process_set, algorithm) if tensors else []
 
 
@@ -212,15 +214,17 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """The values that ``root_rank`` (a rank of the world) gives, on every rank. Same dtype and shape everywhere."""
+    """Returns the root's values on every rank. Dtype and shape are identical on all ranks.
+
+    ``root_rank`` is a global rank.
+    """
     return gradients.broadcast(tensor, root_rank, name, process_set, algorithm)
 
 
 def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Gives the variables the root's values; returns what assigns them: in a graph an op to be run, else the
-    variables."""
+    """Assigns the root's values to the variables. Returns the variables; in a graph, the assign ops to run."""
     values = [tf.convert_to_tensor(one) for one in variables]
     received = operations.broadcast(values, root_rank, name, True, process_set)
     assigned = [one.assign(value) for one, value in zip(variables, received, strict=True)]
@@ -235,30 +239,33 @@ def alltoall(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """Sends part q of ``tensor`` (along the first dimension) to rank q of the set; gives the parts received.
+    """Sends part q of ``tensor`` (along the first dimension) to rank q of the set, and returns the received parts.
 
     Args:
-        tensor: of the same dtype on every rank.
-        splits: rows to each rank, int32 or int64, that add up to at most the first dimension; None: even parts.
+        tensor: a tensor with the same dtype on every rank.
+        splits: rows to each rank, int32 or int64, with a sum of at most the first dimension; None: even parts.
 
     Returns:
-        The tensor received; with ``splits``, the pair (tensor, rows from each rank: int32).
+        The received tensor; with ``splits``, the pair (tensor, rows from each rank as int32).
     """
     results = gradients.alltoall(tensor, splits, name, process_set, algorithm)
     return results[0] if splits is None else tuple(results)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when every rank of the set has called it."""
+    """Blocks until every rank of the set has called it."""
     operations.barrier(process_set)
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:
-    """Says that this rank has no more data, and answers for it until all ranks have said so: :func:`ringcomm.join`."""
+    """Joins this rank: it has no more data, and takes part without any until all ranks have joined.
+
+    See :func:`ringcomm.join`.
+    """
     return joining.join(process_set=process_set)
 
 
-# ---- who and where, as ops that ask when they run --------------------------------------------------------------------
+# ---- rank and size as ops: their values are read when they run -----------------------------------
 def _asked(question: Any, name: str | None) -> Any:
     with tf.name_scope(name or "ringcomm"):
         answer = tf.numpy_function(lambda: np.int32(question()), [], tf.int32, stateful=True)
@@ -274,27 +281,27 @@ def _set_of(process_set_id: int) -> ProcessSet:
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """:func:`size` of a process set, as a tensor that is found when it runs: int32."""
+    """Returns an int32 op that evaluates :func:`size` of a process set each time it runs."""
     return _asked(lambda: _set_of(process_set_id).size(), name)
 
 
 def rank_op(name: str | None = None) -> Any:
-    """:func:`rank`, as a tensor that is found when it runs: int32."""
+    """Returns an int32 op that evaluates :func:`rank` each time it runs."""
     return _asked(runtime.rank, name)
 
 
 def local_size_op(name: str | None = None) -> Any:
-    """:func:`local_size`, as a tensor that is found when it runs: int32."""
+    """Returns an int32 op that evaluates :func:`local_size` each time it runs."""
     return _asked(runtime.local_size, name)
 
 
 def local_rank_op(name: str | None = None) -> Any:
-    """:func:`local_rank`, as a tensor that is found when it runs: int32."""
+    """Returns an int32 op that evaluates :func:`local_rank` each time it runs."""
     return _asked(runtime.local_rank, name)
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """1 if this rank is in the process set, 0 if it is not, -1 before ``init``, -2 if there is no such set: int32."""
+    """Returns an int32 op: 1 if the set includes this rank, 0 if it does not, -1 before ``init``, -2 for unknown sets."""
 
     def included() -> int:
         if not runtime.is_initialized():

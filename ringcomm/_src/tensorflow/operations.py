@@ -1,4 +1,7 @@
-"""Collectives on TensorFlow's tensors, eagerly and in graphs, of which gradients know nothing."""
+"""Collectives on TensorFlow's tensors, in eager mode and in graphs, without gradients.
+
+`gradients.py` makes them differentiable. This module also names nameless operations in graphs.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,14 @@ from ringcomm._src.named.graph_ops import Description, Reduce
 from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.tensorflow import library
 
-# TensorFlow numbers the graphs of branches, loops and their gradients by how many a process has made: ranks may differ.
+# TensorFlow numbers graphs of branches, loops and their gradients with a counter of the process,
+# which may differ between ranks. These patterns remove the numbers.
 _PART = re.compile(
     r"(?:^|_)((?:true|false|body|cond|indexed_case_branch\d+|(?:rewritten_)?grad)(?=_\d)|cflow_gradient_wrapper)"
     r"(?:_\d+)*(?:_rewritten)?$"
 )
 _GRADIENT = re.compile(r"^(__(?:forward|backward)_.*?)(_\d+)*$")
-# Attributes of graphs: counts of nameless operations and of parts that communicate; a part's path.
+# Attributes of graphs: counts of nameless operations and of parts that communicate; path of a part.
 _COUNTS, _PLACE = "_ringcomm_counts", "_ringcomm_place"
 
 Tensors = Sequence[Any]
@@ -41,8 +45,10 @@ def _next_in(graph: Any, kind: str) -> int:
 
 
 def _path(graph: Any) -> str:
-    """Returns the function's name and, for a branch, a loop or the gradient of one, its place among those that
-    communicate."""
+    """Returns the function's name.
+
+    For a branch, a loop or the gradient of either, adds its index among those of the function that communicate.
+    """
     name = getattr(graph, "name", "graph")
     if not _PART.search(name) or getattr(graph, "outer_graph", None) is None:
         return _GRADIENT.sub(r"\1", name)
@@ -55,9 +61,11 @@ def _path(graph: Any) -> str:
 
 
 def _otherwise() -> Callable[[], str] | None:
-    """Returns what names an operation in a graph: its place among the nameless ones of the function. Each trace counts
-    from zero, so a rank may trace more often. Tensors' names would not do: TensorFlow numbers them, and a rank that
-    prints has more of them."""
+    """Returns a function that names a nameless operation in a graph by its index within the function; None if eager.
+
+    Each trace counts from zero, so ranks may trace a different number of times. Names of tensors are not usable:
+    TensorFlow numbers them, and a rank that prints has more tensors.
+    """
     if tf.executing_eagerly():
         return None
 
@@ -76,7 +84,7 @@ def _describe(
 
 
 def _any_rows(tensors: Tensors) -> list[Any]:
-    """Shapes of results whose first dimensions are not known."""
+    """Returns the shapes of results with unknown first dimensions."""
     shapes = [one.shape for one in tensors]
     return [None if one.rank is None else tf.TensorShape([None]).concatenate(one[1:]) for one in shapes]
 
@@ -120,7 +128,7 @@ def reducescatter(
 def alltoall(
     tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    """[rows received], and with splits [rows received, how many from each rank]."""
+    """Returns [received rows], and with splits [received rows, row count from each rank]."""
     given = dense([tensor])
     _require_rows("alltoall", given)
     what = _describe(ALLTOALL, given, name, False, process_set, splits=splits is not None, algorithm=algorithm)

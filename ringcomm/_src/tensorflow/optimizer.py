@@ -1,4 +1,7 @@
-"""Optimizers whose steps use the gradients of all ranks: Keras' by :mod:`ringcomm.keras`, TensorFlow 1's here."""
+"""Optimizers that reduce gradients over all ranks before each step, for ``ringcomm.tensorflow``.
+
+This module wraps optimizers of TensorFlow 1, and passes Keras' to :mod:`ringcomm.keras`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ringcomm._src.tensorflow.reduction import GradientReduction
 
 
 class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
-    """Around an optimizer of TensorFlow 1."""
+    """A wrapper around an optimizer of TensorFlow 1, which reduces gradients when they are computed."""
 
     def __init__(
         self, optimizer: Any, name: str, use_locking: bool, reduction: GradientReduction, aggregation: Any
@@ -23,11 +26,11 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         self._optimizer, self._reduction, self._aggregation = optimizer, reduction, aggregation
 
     def register_local_var(self, variable: Any) -> None:
-        """The gradient of this variable stays on its rank."""
+        """Excludes the gradient of this variable from the reduction."""
         self._reduction.keep_local(variable)
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """As the optimizer's own, and then over all ranks."""
+        """Computes gradients with the wrapped optimizer, then reduces them over all ranks."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         if not pairs:
             return pairs
@@ -71,19 +74,19 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
     algorithm: str | None = None,
 ) -> Any:
-    """An optimizer like ``optimizer`` whose steps use the gradients of all ranks.
+    """Returns an optimizer like ``optimizer`` that applies gradients reduced over all ranks.
 
     Args:
-        optimizer: a Keras optimizer, of which :func:`ringcomm.keras.DistributedOptimizer` makes one, or a
-            ``tf.compat.v1.train.Optimizer``.
-        name, use_locking: of an optimizer of TensorFlow 1.
-        backward_passes_per_step: gradients of so many passes add up on their rank before they are reduced.
-        average_aggregated_gradients: they are divided by it.
+        optimizer: a ``tf.compat.v1.train.Optimizer``, or a Keras optimizer, which is passed to
+            :func:`ringcomm.keras.DistributedOptimizer`.
+        name, use_locking: arguments of an optimizer of TensorFlow 1.
+        backward_passes_per_step: number of passes whose gradients a rank adds up before it reduces them.
+        average_aggregated_gradients: divide the sum of these passes by their number.
 
-    The other arguments are :func:`DistributedGradientTape`'s.
+    The other arguments are those of :func:`DistributedGradientTape`.
     """
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        from ringcomm._src.keras import optimizer as keras  # Keras itself is imported only where it is used
+        from ringcomm._src.keras import optimizer as keras  # imports Keras only when it is used
 
         how: tuple[Any, ...] = compression, sparse_as_dense, gradient_predivide_factor, op
         how += backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set

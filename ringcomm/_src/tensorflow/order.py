@@ -15,12 +15,13 @@ import tensorflow as tf
 from tensorflow.python.eager import function
 from tensorflow.python.eager.polymorphic_function import concrete_function
 
-# Attributes of graphs: a mark on those that contain a collective, and the last collective of a graph of TensorFlow 1.
+# Attributes of graphs: a mark on graphs that contain a collective; the last collective of a graph
+# of TensorFlow 1.
 _COMMUNICATES, _LAST = "_ringcomm_communicates", "_ringcomm_last"
 
 
 def run_after_the_last(run: Callable[[], Any]) -> Any:
-    """Adds the collective of `run` to the current graph. In a graph of TensorFlow 1 it runs after the one before it."""
+    """Adds the collective of `run` to the current graph. A graph of TensorFlow 1 runs it after the previous one."""
     graph = tf.compat.v1.get_default_graph()
     if getattr(graph, "building_function", False):
         setattr(graph, _COMMUNICATES, True)
@@ -35,8 +36,10 @@ def run_after_the_last(run: Callable[[], Any]) -> Any:
 
 
 def _keep_order(graph: Any) -> None:
-    """Adds control dependencies: the operations that communicate run in the order of their creation, and all of them
-    before a function of the graph ends."""
+    """Adds control dependencies to a graph's operations that communicate.
+
+    These operations run in the order of their creation, and all of them before a function of the graph ends.
+    """
     last = None
     for operation in graph.get_operations():
         if not _communicates(operation) or operation._control_flow_context is not None:
@@ -61,7 +64,7 @@ def _communicates(operation: Any) -> bool:
 
 def _is_of_such_a_graph(made: Any) -> bool:
     graph = getattr(made, "graph", None)
-    return graph is None or hasattr(graph, _COMMUNICATES)  # a function that was loaded has no graph: it may
+    return graph is None or hasattr(graph, _COMMUNICATES)  # a loaded function has no graph and may communicate
 
 
 def _with_order(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,8 +76,9 @@ def _with_order(create: Callable[..., Any]) -> Callable[..., Any]:
 
 
 function.FUNC_GRAPH_TRANSFORMS.append(_keep_order)
-# These transforms are not applied to gradient functions, for which TensorFlow has no public hook. The case
-# gradients_of_a_function_that_is_called_twice_do_not_cross fails if this private function moves.
+# TensorFlow does not apply these transforms to gradient functions and has no public hook for them.
+# The case gradients_of_a_function_that_is_called_twice_do_not_cross fails if this private function
+# moves.
 concrete_function._create_forward_backward_with_graph = _with_order(
     concrete_function._create_forward_backward_with_graph
 )

@@ -1,4 +1,7 @@
-"""TensorFlow's tensors in a commit: their memory is copied once, from where it lies."""
+"""Pickling of TensorFlow's tensors in commits of elastic states, which copies their memory only once.
+
+Importing this module registers it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ringcomm._src.elastic.member.packing import put_together, register, take_ap
 
 
 def _reduce(tensor: tf.Tensor) -> Any:
-    if tensor.dtype == tf.string or not tensor.shape.rank:  # small, and asarray does not take all of these
+    if tensor.dtype == tf.string or not tensor.shape.rank:  # small; asarray does not accept all of them
         return tf.constant, (tensor.numpy(), tensor.dtype)
     return _rebuild, take_apart(np.asarray(tensor))
 

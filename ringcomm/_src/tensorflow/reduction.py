@@ -1,4 +1,7 @@
-"""Lists of TensorFlow's gradients, reduced over all ranks."""
+"""Reduction of lists of TensorFlow's gradients over all ranks, for tapes and optimizers.
+
+The base class, in `training/gradient_lists.py`, groups and scales; this module has the parts specific to TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from ringcomm._src.training.replicas import CountedCheck, with_names
 
 class GradientReduction(gradient_lists.GradientReduction):
     def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
-        # Without an outer tape the raw operation, which takes the gradients' memory over.
+        # If no outer tape records, runs the raw operation, which may reuse the gradients' memory.
         run = differentiable.allreduce if record.could_possibly_record() else operations.allreduce
         return run(gradients, names, True, how, self.process_set, algorithm)
 
@@ -55,11 +58,11 @@ class GradientReduction(gradient_lists.GradientReduction):
                 check.compare_arrays(run, names, [one.numpy() for one in held])
             return gradients
         made = [one for one in tf.nest.flatten(gradients, expand_composites=True) if one is not None]
-        with tf.control_dependencies(made):  # by then the program has written what it has to write before
-            if tf.compat.v1.executing_eagerly_outside_functions():  # Python can read what a graph uses
+        with tf.control_dependencies(made):  # so that the program's earlier writes are done
+            if tf.compat.v1.executing_eagerly_outside_functions():  # Python can read the graph's variables
                 weak = [weakref.ref(one) for one in held]
                 library.run(check.in_program((), partial(_present, names, weak)), [], [tf.uint8], [[1]])
-                return gradients  # a function reduces them after that, for both have effects
+                return gradients  # a function runs the reduction after this: both have side effects
             inputs = [tf.convert_to_tensor(one) for one in held]
             what = check.in_program([one.dtype.name for one in inputs], partial(with_names, names))
             looked = library.run(what, inputs, [tf.uint8], [[1]])
@@ -74,13 +77,13 @@ class GradientReduction(gradient_lists.GradientReduction):
 
 
 def _present(names: list[str], weak: list[Any], _: list[Any]) -> tuple[list[str], list[Any]]:
-    """Names and values of the variables that still exist."""
+    """Returns names and values of the variables that still exist."""
     pairs = [(name, one()) for name, one in zip(names, weak, strict=True)]
     here = [(name, one.numpy()) for name, one in pairs if one is not None]
     return [name for name, _ in here], [value for _, value in here]
 
 
 def _held(variable: Any) -> Any:
-    """Keras' variables hold one of TensorFlow's."""
+    """Returns the TensorFlow variable inside a Keras variable, else `variable` itself."""
     inner = getattr(variable, "value", None)
     return inner if isinstance(inner, tf.Variable) else variable

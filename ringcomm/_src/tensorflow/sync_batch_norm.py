@@ -1,4 +1,7 @@
-"""Batch normalisation over the batches of all ranks."""
+"""A Keras layer of batch normalisation with statistics over the batches of all ranks.
+
+`ringcomm.tensorflow` exports it as ``SyncBatchNormalization``.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ from ringcomm._src.training.gradient_lists import unnumbered
 
 @keras.saving.register_keras_serializable("ringcomm")
 class SyncBatchNormalization(keras.layers.BatchNormalization):
-    """Normalises by mean and variance over all ranks' batches, which may be of different sizes.
+    """Batch normalisation by mean and variance over all ranks' batches, which may have different sizes.
 
-    A drop-in for ``keras.layers.BatchNormalization`` on the TensorFlow backend. Gradients flow through the shared
+    It is a drop-in for ``keras.layers.BatchNormalization`` on the TensorFlow backend. Gradients flow through the shared
     statistics. In inference, on one rank, and on ranks outside the process set it is the ordinary batch normalisation.
-    Ranks must run the layer equally often, in one order.
+    Ranks must run the layer the same number of times, in the same order.
 
     Args:
-        process_set: the ranks that share statistics. In a configuration it is their numbers.
-        fused: accepted because Horovod has it: False.
+        process_set: the ranks that share statistics. A configuration stores the list of ranks.
+        fused: accepted because Horovod has it; must be False.
 
     The other arguments are those of ``keras.layers.BatchNormalization``.
 
     Raises:
-        ValueError: for ``fused=True``; and for the configuration of a layer whose ranks are no process set here.
+        ValueError: ``fused`` is True; or a configuration lists ranks that are no process set of this job.
     """
 
     def __init__(
@@ -59,17 +62,17 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         count = tf.reduce_sum(weights, axes)
         mean = tf.math.divide_no_nan(tf.reduce_sum(inputs * weights, axes), count)
         centred = inputs - self._broadcast_over(mean, axes)
-        missed = tf.math.divide_no_nan(tf.reduce_sum(centred * weights, axes), count)  # of the mean, by rounding
+        missed = tf.math.divide_no_nan(tf.reduce_sum(centred * weights, axes), count)  # rounding error of the mean
         squares = tf.reduce_sum(centred * centred * weights, axes) - count * missed**2
-        # What flows back is summed over the ranks: each has a loss of its own, and their sum is what the statistics'
-        # gradient is of.
+        # The gradient of the statistics is summed over the ranks: it is the gradient of the sum of
+        # the ranks' losses.
         ranks = gradients.gathered(
             tf.stack([count, mean + missed, squares]), f"{unnumbered(self.path)}.statistics", self.process_set
         )
         counts, means, all_squares = tf.unstack(ranks, 3, axis=1)
         total = tf.reduce_sum(counts, 0)
-        # Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing sample variances", relative to
-        # the first rank's mean, so that small numbers are summed.
+        # Source: Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing
+        # sample variances". Means are relative to the first rank's, so that the summands are small.
         apart = means - means[0]
         shift = tf.reduce_sum(counts * apart, 0) / total
         return means[0] + shift, tf.reduce_sum(all_squares + counts * (apart - shift) ** 2, 0) / total

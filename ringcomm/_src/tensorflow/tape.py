@@ -1,4 +1,4 @@
-"""Gradient tapes whose gradients are those of all ranks."""
+"""Gradient tapes that reduce gradients over all ranks, for ``ringcomm.tensorflow``."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from ringcomm._src.tensorflow.reduction import GradientReduction
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    """What is added to a tape's class."""
+    """The members that are added to a tape's class."""
 
     _reduction: GradientReduction
     _base: type[tf.GradientTape]
 
     def register_local_source(self, source: Any) -> None:
-        """The gradient of this variable stays on its rank (divided by the ranks, unless scale_local_gradients is
-        False)."""
+        """Excludes the gradient of this variable from the reduction.
+
+        It is divided by the number of ranks, unless scale_local_gradients is False.
+        """
         self._reduction.keep_local(source)
 
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As the tape's own, and then over all ranks."""
-        kwargs.pop("use_generic_names", None)  # Horovod's: names here never are the tensors'
+        """Computes gradients as the tape's class does, then reduces them over all ranks."""
+        kwargs.pop("use_generic_names", None)  # argument of Horovod; names never depend on tensors here
         given = self._base.gradient(self, target, sources, output_gradients, *args, **kwargs)
         reduced = self._reduction(tf.nest.flatten(given), tf.nest.flatten(sources))
         return tf.nest.pack_sequence_as(given, reduced)
@@ -45,19 +47,20 @@ def DistributedGradientTape(
     scale_local_gradients: bool = True,
     algorithm: str | None = None,
 ) -> Any:
-    """A tape that holds what ``gradtape`` has recorded, and whose ``gradient()`` reduces over all ranks.
+    """Returns a tape with the records of ``gradtape`` and a ``gradient()`` that reduces over all ranks.
 
     Args:
         gradtape: a ``tf.GradientTape``.
-        device_dense, device_sparse: accepted because Horovod has them; not needed.
-        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``, or one of your own.
-        sparse_as_dense: ``tf.IndexedSlices`` become dense and are reduced; else their values and indices are gathered.
+        device_dense, device_sparse: accepted because Horovod has them; not used.
+        compression: wire format between hosts: ``Compression.none``, ``.fp16``, ``.bf16``, or a custom compressor.
+        sparse_as_dense: convert ``tf.IndexedSlices`` to dense and reduce them; else gather their values and indices.
         op: ``Average``, ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
         gradient_predivide_factor: with ``Average``, divides by this before the sum, and by size / this after it.
-        num_groups, groups: reduce in so many operations, or these lists of variables together; None: all together.
-        process_set: the ranks to reduce over; on others nothing is reduced.
-        scale_local_gradients: gradients of local sources (`register_local_source`) are divided by the ranks.
-        algorithm: of the all-reduces; None: chosen.
+        num_groups: number of operations to split the gradients into; 0: one operation.
+        groups: lists of variables, each reduced in one operation; None: all variables in one.
+        process_set: the ranks to reduce over; other ranks reduce nothing.
+        scale_local_gradients: divide gradients of local sources (`register_local_source`) by the number of ranks.
+        algorithm: algorithm of the all-reduces; None: the core chooses.
 
     Gradients that are None stay None; they must be None on all ranks.
     """
@@ -85,8 +88,10 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """:func:`DistributedGradientTape`, but for the variables of ``local_layers`` (a Keras layer or several), whose
-    gradients stay on their rank."""
+    """Returns a :func:`DistributedGradientTape` that does not reduce gradients of ``local_layers``.
+
+    ``local_layers`` is a Keras layer or a list of layers.
+    """
     how = compression, sparse_as_dense, op, gradient_predivide_factor, num_groups, groups, process_set
     tape = DistributedGradientTape(gradtape, device_dense, device_sparse, *how, scale_local_gradients)
     tape._reduction.keep_layers_local(local_layers)

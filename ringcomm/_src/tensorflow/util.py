@@ -17,7 +17,7 @@ def _make_subgraph(f: Callable[..., Any]) -> Any:
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Remembers results by arguments, eagerly and in graphs apart."""
+    """Caches results by arguments, with separate entries for eager mode and for graphs."""
     known: dict[Any, Any] = {}
 
     def wrapper(*args: Any) -> Any:
@@ -30,7 +30,7 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """References to variables, of which lists become tuples: what a cache takes as a key."""
+    """Converts variables to references and lists to tuples, for use as a cache key."""
     return tuple(vars_to_refs(one) for one in vars) if isinstance(vars, list) else vars.ref()
 
 

@@ -11,7 +11,7 @@
     gradients = tape.gradient(loss, model.trainable_variables)
     hvd.broadcast_variables(model.variables, root_rank=0)                # once, after the first step
 
-For ``model.fit``: :mod:`ringcomm.keras`.
+Use :mod:`ringcomm.keras` for ``model.fit``.
 """
 
 from typing import Any
@@ -36,7 +36,7 @@ from ringcomm.tensorflow.functions import (  # noqa: E402
 )
 from ringcomm.tensorflow.mpi_ops import *  # noqa: E402, F403
 from ringcomm.tensorflow.mpi_ops import __all__ as _operations  # noqa: E402
-from ringcomm.tensorflow.util import (  # noqa: E402, F401  scripts take these from here too
+from ringcomm.tensorflow.util import (  # noqa: E402, F401  scripts import these from here too
     _cache,
     _executing_eagerly,
     _make_subgraph,
@@ -65,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "SyncBatchNormalization":  # a layer of Keras', which is imported only then
+    if name == "SyncBatchNormalization":  # imports Keras only when it is used
         from ringcomm.tensorflow.sync_batch_norm import SyncBatchNormalization
 
         return SyncBatchNormalization

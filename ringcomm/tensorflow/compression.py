@@ -1,4 +1,4 @@
-"""Compressors of gradients. Named as in Horovod."""
+"""Compressors of gradients, under Horovod's module name."""
 
 from ringcomm._src.tensorflow.compression import BF16Compressor, Compression, Compressor, FP16Compressor, NoneCompressor
 

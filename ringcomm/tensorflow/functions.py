@@ -1,4 +1,4 @@
-"""Broadcasts of variables and objects. Named as in Horovod."""
+"""Broadcasts of variables and objects, under Horovod's module name."""
 
 from ringcomm._src.tensorflow.functions import (
     BroadcastGlobalVariablesHook,

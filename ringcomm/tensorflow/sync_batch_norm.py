@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks. Named as in Horovod."""
+"""Batch normalisation over the batches of all ranks, under Horovod's module name."""
 
 from ringcomm._src.tensorflow.sync_batch_norm import SyncBatchNormalization
 

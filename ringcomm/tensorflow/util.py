@@ -1,4 +1,4 @@
-"""Helpers of graphs and variables. Named as in Horovod."""
+"""Helpers for graphs and variables, under Horovod's module name."""
 
 from ringcomm._src.tensorflow.util import _cache, _executing_eagerly, _make_subgraph, refs_to_vars, vars_to_refs  # noqa: F401
 

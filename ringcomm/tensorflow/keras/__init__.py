@@ -1,4 +1,4 @@
-"""`ringcomm.keras`, under the name that scripts written for ``horovod.tensorflow.keras`` import."""
+"""The module `ringcomm.keras` under the name that scripts written for ``horovod.tensorflow.keras`` import."""
 
 import sys
 

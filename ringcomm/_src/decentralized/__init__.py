@@ -1,2 +1,5 @@
-"""Relaxed synchronisation: ranks that do not meet at every step. What is in it of no framework: rounds, rules, and the
-forms for NumPy arrays. Torch's optimizers are in ``ringcomm.torch``."""
+"""Relaxed synchronisation: training methods in which ranks do not synchronise in every step.
+
+This package holds the framework-independent parts: rounds, rules, parameter stores, and the classes
+for NumPy arrays. ``ringcomm.torch`` builds its optimizers on it.
+"""

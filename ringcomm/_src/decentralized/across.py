@@ -1,4 +1,7 @@
-"""Weights that each host's ranks share, brought together between hosts by the first rank of each."""
+"""Averages weights between hosts when the ranks of each host share them. The first rank of each host does this.
+
+The parameter store uses it for ``across="host"``, where each host has a separate store.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ from ringcomm._src.decentralized.replicas import Flat
 from ringcomm._src.decentralized.rounds import Lane, Outcome, serve
 from ringcomm._src.named.process_sets import ProcessSet
 
-_NAP = 1e-3  # seconds between two looks of a first rank that only waits
-_PAUSE = 0.05  # between two rounds of such a one
+_NAP = 1e-3  # seconds between two polls of a first rank that only waits
+_PAUSE = 0.05  # seconds between two rounds of a first rank that only waits
 
 
 def host_sets(process_set: ProcessSet) -> tuple[ProcessSet, ProcessSet | None]:
-    """The ranks of this host, and the first ranks of all hosts (None if there is one host, or shared memory is off).
-    Collective."""
+    """Returns the ranks of this host, and the first ranks of all hosts.
+
+    The second set is None if there is only one host. Collective.
+    """
     session = process_set.session()
     hosts = {session.host_of[rank]: rank for rank in reversed(process_set.ranks)}
     if len(hosts) == 1:
@@ -30,14 +35,18 @@ def host_sets(process_set: ProcessSet) -> tuple[ProcessSet, ProcessSet | None]:
 
 
 class Across:
-    """A host's weights, from time to time, become the mean of all hosts', by adding (mean - what was sent): what its
-    ranks do to them meanwhile stays. It is the first rank of each host that does so; elsewhere all of this is nothing.
+    """A periodic exchange that replaces each host's weights by the mean of all hosts' weights.
+
+    It adds (mean - what was sent), so changes that the host's ranks make meanwhile are kept. The
+    first rank of each host does the exchange; on other ranks all methods do nothing.
 
     Args:
-        leaders: the first ranks; None: there are none to exchange with.
+        leaders: the first ranks of the hosts; None: there is no other host.
         like: the weights.
-        read, add, put: of the host's weights: copies them out, adds to them, replaces them.
-        every: the first rank's steps between exchanges, or a time. A round ends where the next begins.
+        read, add, put: functions on the host's weights. They copy them out, add to them, and
+            replace them.
+        every: the first rank's steps between exchanges, or a time. A round ends where the next one
+            begins.
     """
 
     def __init__(
@@ -79,7 +88,10 @@ class Across:
             self._add(outcome.mean)
 
     def answer(self, until: Callable[[], bool]) -> None:
-        """This rank makes no more steps, but others of its host do: exchanges when other hosts ask."""
+        """Takes part in other hosts' exchanges until ``until()`` is true, after this rank's last step.
+
+        Other ranks of the host still make steps meanwhile.
+        """
         while self._lane is not None and not until():
             if not self._lane.flying:
                 self._lane.begin()
@@ -90,7 +102,7 @@ class Across:
                 time.sleep(_NAP)
 
     def finish(self) -> None:
-        """No rank of this host makes any more steps: all hosts come to hold the same."""
+        """Exchanges a last time, after the last step of all ranks of this host. All hosts then hold equal weights."""
         if self._lane is None:
             return
         while self._lane.flying:

@@ -1,4 +1,8 @@
-"""Periodic exchange of NumPy arrays, for any framework's training loop."""
+"""Periodic averaging methods for NumPy arrays, for any framework's training loop.
+
+Each public class checks its arguments and creates a `Periodic` or `Gossip` method on an
+`ArrayReplica`.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,11 @@ from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class Exchanger(Exchanging):
-    """What periodic methods have in common. Call :meth:`step` after each of this rank's steps; ranks may make different
-    numbers of them. Use it in a ``with`` statement, or call :meth:`finish`."""
+    """Base class of the periodic methods.
+
+    Call :meth:`step` after each of this rank's steps. Ranks may make different numbers of steps.
+    Use the object in a ``with`` statement, or call :meth:`finish`.
+    """
 
     @staticmethod
     def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int = 1) -> Replica[Any]:
@@ -32,7 +39,7 @@ class Exchanger(Exchanging):
         return ArrayReplica(weights, statistics, fragments)
 
     def _agreed(self, replica: Replica[Any], process_set: ProcessSet, **settings: Any) -> str:
-        """A name for the method, once ranks have compared what they give."""
+        """Compares the arguments of all ranks, and returns a name for the method."""
         name, who = f"relaxed{next_number(process_set)}", type(self).__name__
         pairs = zip(replica.heads, replica.sizes, strict=True)
         sizes = [f"a fragment of {head} weights, {size} numbers in all" for head, size in pairs]
@@ -40,39 +47,42 @@ class Exchanger(Exchanging):
         return name
 
     def step(self) -> None:
-        """This rank has made a step: exchanges what is due."""
+        """Counts a step of this rank, and exchanges the weights if an exchange is due."""
         self._method.stepped()
 
     def exchange_now(self) -> None:
-        """Exchanges everything between all ranks. Collective."""
+        """Exchanges all weights between all ranks. Collective."""
         self._method.exchange_now()
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's counters and, where the method has one, its anchor: to go on exactly."""
+        """Returns this rank's counters and, if the method has one, its anchor, for an exact restart."""
         return self._method.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` gave. The arrays' own contents are the caller's to restore."""
+        """Restores what :meth:`state_dict` returned. The caller restores the contents of the arrays."""
         self._method.load(state)
 
 
 class PeriodicAverager(Exchanger):
-    """Local SGD for NumPy arrays: from time to time ranks replace their weights by the mean of all ranks'.
+    """Local SGD for NumPy arrays: periodically replaces the weights of all ranks by their mean.
 
     Source: Stich, "Local SGD converges fast and communicates little", arXiv:1805.09767.
 
     Args:
-        arrays: this rank's weights, changed in place; the first rank's become all ranks'. Collective.
-        every: steps between exchanges, or a time ("200ms"): see `ringcomm._src.decentralized.every.Every`.
-        groups: in place of ``every``: ``{4: "host", 16: "all"}`` averages among this host's ranks every 4 steps, and
-            among all every 16. Values may be process sets.
-        overlap: steps go on while weights travel; a round ends where the next begins.
-        statistics: further arrays of which the mean is taken.
+        arrays: this rank's weights, changed in place. All ranks start with the first rank's
+            weights. Collective.
+        every: steps between exchanges, or a time ("200ms"): see
+            `ringcomm._src.decentralized.every.Every`.
+        groups: replaces ``every``: ``{4: "host", 16: "all"}`` averages between this host's ranks
+            every 4 steps, and between all ranks every 16 steps. Values may be process sets.
+        overlap: continue with steps during the transfer; a round ends where the next one begins.
+        statistics: further arrays to average.
         wire: "float16" or "bfloat16" between hosts.
         process_set: the ranks.
 
     Raises:
-        ValueError: arguments that are none. MismatchError: ranks give other arrays or settings.
+        ValueError: an argument is invalid.
+        MismatchError: ranks give different arrays or settings.
     """
 
     def __init__(
@@ -94,9 +104,10 @@ class PeriodicAverager(Exchanger):
 
 
 class OuterStep(Exchanger):
-    """DiLoCo and SlowMo for NumPy arrays: from time to time an outer optimizer takes a step with what the ranks'
-    weights have changed by on average. Arguments as of :func:`ringcomm.torch.DiLoCo`, and as of
-    :class:`PeriodicAverager`."""
+    """DiLoCo and SlowMo for NumPy arrays: an outer optimizer periodically applies the mean change of the weights.
+
+    Arguments as in :func:`ringcomm.torch.DiLoCo` and :class:`PeriodicAverager`.
+    """
 
     def __init__(
         self,
@@ -122,8 +133,10 @@ class OuterStep(Exchanger):
 
 
 class ElasticAverager(Exchanger):
-    """EASGD for NumPy arrays, synchronous: from time to time weights and a centre are pulled together. Arguments as of
-    :func:`ringcomm.torch.EASGD`, and as of :class:`PeriodicAverager`."""
+    """Synchronous EASGD for NumPy arrays: periodically pulls weights and a centre towards each other.
+
+    Arguments as in :func:`ringcomm.torch.EASGD` and :class:`PeriodicAverager`.
+    """
 
     def __init__(
         self,
@@ -144,8 +157,11 @@ class ElasticAverager(Exchanger):
 
 
 class GossipAverager(Exchanger):
-    """Gossip for NumPy arrays: after a step ranks average with their neighbours in a graph. Arguments as of
-    :func:`ringcomm.torch.Gossip`, with mode "sync", and as of :class:`PeriodicAverager`."""
+    """Gossip for NumPy arrays: averages with the neighbours in a graph after a step.
+
+    Arguments as in :func:`ringcomm.torch.Gossip` with mode "sync", and as in
+    :class:`PeriodicAverager`.
+    """
 
     def __init__(
         self,
@@ -168,7 +184,7 @@ class GossipAverager(Exchanger):
 def outer_rule(
     lr: float, momentum: float, nesterov: bool, delay: int, blend: float, every: int | str, replica: Replica[Any]
 ) -> Outer:
-    """Raises ValueError for arguments out of their range."""
+    """Returns the rule of DiLoCo and SlowMo. Raises ValueError for arguments out of range."""
     if not lr > 0 or not 0 <= momentum < 1:
         raise ValueError(f"outer_lr={lr}, outer_momentum={momentum}: a rate above 0, and a momentum in [0, 1)")
     if delay < 0 or not 0 <= blend <= 1:
@@ -179,7 +195,7 @@ def outer_rule(
 
 
 def elastic_rule(beta: float, process_set: ProcessSet, replica: Replica[Any]) -> Elastic:
-    """Raises ValueError for a beta that is out of range."""
+    """Returns the rule of EASGD. Raises ValueError if beta is out of range."""
     if not 0 < beta <= 1:
         raise ValueError(f"beta={beta}: the pull of all ranks together is in (0, 1]")
     return Elastic(beta / process_set.size(), replica.heads)

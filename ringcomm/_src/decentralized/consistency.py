@@ -1,4 +1,4 @@
-"""Who waits for whom at a parameter store."""
+"""Consistency models of a parameter store: when a gradient becomes an update, and how long a worker waits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Consistency:
-    """``gather``: so many gradients' mean is one update (0: each is one; -1: one of every worker). ``of_step``: those
-    of one step only, the first that come. ``staleness``: a worker waits while it is more than so many steps ahead of
-    the slowest; None: never."""
+    """A consistency model of a parameter store.
+
+    ``gather``: number of gradients whose mean is one update (0: each gradient is an update; -1: one
+    gradient of every worker). ``of_step``: an update combines gradients of one step only, those
+    that arrive first. ``staleness``: a worker waits while it is more than this number of steps
+    ahead of the slowest worker; None: it never waits.
+    """
 
     name: str
     gather: int = 0
@@ -17,7 +21,10 @@ class Consistency:
     staleness: int | None = None
 
     def many(self, workers: int) -> int:
-        """Gradients that make an update; 0: they are not gathered. Raises ValueError if there are fewer workers."""
+        """Returns the number of gradients in an update; 0 if gradients are not gathered.
+
+        Raises ValueError if there are fewer workers than gradients.
+        """
         if self.gather > workers:
             raise ValueError(f"{self.name}: there are {workers} workers only")
         return workers if self.gather < 0 else self.gather
@@ -27,35 +34,48 @@ class Consistency:
 
 
 def Async() -> Consistency:
-    """Every gradient is applied when it comes, nobody waits. Source: Dean et al., NIPS 2012."""
+    """Returns the model without waiting: a gradient is applied when it arrives. Source: Dean et al., NIPS 2012."""
     return Consistency("Async()")
 
 
 def SSP(staleness: int) -> Consistency:
-    """As `Async`, but a worker waits while it is more than ``staleness`` steps ahead of the slowest. It smooths delays
-    that come and go; one rank that is always slow holds up all. Source: Ho et al., NIPS 2013."""
+    """Returns the stale synchronous parallel model, in which fast workers wait for the slowest one.
+
+    As `Async`, but a worker waits while it is more than ``staleness`` steps ahead of the slowest.
+    It smooths temporary delays; a rank that is always slow delays all ranks. Source: Ho et al.,
+    NIPS 2013.
+    """
     if staleness < 0:
         raise ValueError(f"SSP({staleness}): a number of steps")
     return Consistency(f"SSP({staleness})", staleness=staleness)
 
 
 def SoftSync(gather: int) -> Consistency:
-    """The mean of every ``gather`` gradients that come, of whichever workers, is one update; nobody waits. 1 is Async.
-    Source: Zhang, Gupta, Lian and Liu, arXiv:1511.05950."""
+    """Returns the model in which the mean of every ``gather`` gradients that arrive is one update.
+
+    The gradients may be from any workers, and no worker waits. ``gather=1`` is `Async`. Source:
+    Zhang, Gupta, Lian and Liu, arXiv:1511.05950.
+    """
     if gather < 1:
         raise ValueError(f"SoftSync({gather}): a positive number of gradients")
     return Consistency(f"SoftSync({gather})", gather)
 
 
 def Sync() -> Consistency:
-    """The mean of all workers' gradients of a step is one update, for which all wait. They are added in the order of
-    ranks: the same bits in every run. It takes memory for each worker's gradient."""
+    """Returns the synchronous model: the mean of all workers' gradients of a step is one update.
+
+    All workers wait for the update. Gradients are added in the order of ranks, so every run gives
+    the same bits. The store needs memory for each worker's gradient.
+    """
     return Consistency("Sync()", -1, True)
 
 
 def Backup(first: int) -> Consistency:
-    """As `Sync`, of the first so many workers in each step; what comes later is dropped.
-    Source: Chen et al., "Revisiting distributed synchronous SGD", arXiv:1604.00981."""
+    """Returns the synchronous model with backup workers: only the first ``first`` gradients of each step count.
+
+    As `Sync` otherwise. The store drops gradients that arrive later. Source: Chen et al.,
+    "Revisiting distributed synchronous SGD", arXiv:1604.00981.
+    """
     if first < 1:
         raise ValueError(f"Backup({first}): a positive number of workers")
     return Consistency(f"Backup({first})", first, True)

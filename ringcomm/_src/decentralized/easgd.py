@@ -1,4 +1,7 @@
-"""Asynchronous elastic averaging: a centre in memory that a host's ranks share, to which each comes when it likes."""
+"""Asynchronous elastic averaging (EASGD), with the centre in memory that the ranks of a host share.
+
+`ringcomm.torch.EASGD` uses it for its modes "async" and "round_robin".
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 
 class ElasticPulls(OnHost):
-    """Pulls a replica to the centre and the centre to it, with the weights before a step. Collective.
+    """The method that pulls a replica and the centre towards each other, with the weights before a step. Collective.
 
     Args:
-        turns: ranks come one after the other, in the order of ranks.
-        others: as of `ringcomm.torch.EASGD`.
+        turns: ranks exchange one after the other, in the order of ranks.
+        others: as in `ringcomm.torch.EASGD`.
     """
 
     has_own_model = True
@@ -43,7 +46,7 @@ class ElasticPulls(OnHost):
         self._centre = Shards(name, self.workers, self._flat, self._how, 0, False, owners)
 
     def pull_if_due(self) -> None:
-        """A step is about to be made."""
+        """Exchanges with the centre if that is due. Called before each step."""
         if self.every.due(self.steps + 1):
             self.every.count()
             self._exchange()
@@ -99,7 +102,7 @@ class ElasticPulls(OnHost):
         return {"steps": self.steps, "begun": self.every.begun, "centre": self._now()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Collective. The first rank's centre is taken."""
+        """Restores the state of the first rank's centre, and this rank's counters. Collective."""
         self.every.begun = state["begun"]
         self._count(state["steps"])
         self.workers.meet()

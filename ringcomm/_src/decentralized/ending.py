@@ -1,4 +1,7 @@
-"""How a method ends: by finish(), or with a warning when ringcomm ends first."""
+"""Ends a method: by finish(), or with a warning if ringcomm ends first.
+
+Every `Method` holds an `Ending`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,11 @@ logger = logging.getLogger("ringcomm")
 
 
 class Ending:
-    """Of one method. ``leave``: what is done where it has not finished, so that nobody waits for this rank."""
+    """The end of one method.
+
+    ``leave`` is called if ringcomm ends before the method has finished, so that no rank waits for
+    this one.
+    """
 
     def __init__(self, name: str, process_set: ProcessSet, leave: Callable[[], None] = lambda: None) -> None:
         self._name, self._set, self._leave = name, process_set, leave
@@ -20,7 +27,7 @@ class Ending:
         process_set.session().at_end.append(self._warn)
 
     def finish(self) -> None:
-        """It has been."""
+        """Records that the method has finished, and cancels the warning."""
         self.finished = True
         with suppress(ValueError):  # ringcomm has been shut down
             self._set.session().at_end.remove(self._warn)

@@ -1,4 +1,7 @@
-"""When ranks exchange: after so many steps, or after so much time."""
+"""Decides when ranks exchange: after a number of steps, or after a period of time.
+
+The periodic methods, `Across` and `ElasticPulls` use it.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
 class Every:
-    """Says when the next of a replica's rounds is due. Of ``parts`` rounds, one falls in each part of the period.
+    """The schedule of a replica's rounds. The ``parts`` rounds of a period are spread evenly over it.
 
     Args:
-        period: steps, or a text such as ``"200ms"``, ``"1.5s"``, ``"2min"``: then a rank comes at the end of its first
-            step after that time. No message is needed for it: the slowest rank makes few steps, and holds nobody up
-            for longer than one.
+        period: steps, or a text such as ``"200ms"``, ``"1.5s"``, ``"2min"``. With a time, a rank
+            enters the round at the end of its first step after that time. This needs no message:
+            the slowest rank makes fewer steps, and delays the other ranks by at most one step.
         parts: rounds in a period.
 
     Raises:
-        ValueError: neither; or fewer steps than parts.
+        ValueError: the period is neither steps nor a time, or there are fewer steps than parts.
     """
 
     def __init__(self, period: int | str, parts: int = 1) -> None:
@@ -34,18 +37,18 @@ class Every:
             raise ValueError(f'every={period!r}: a positive number of steps, or a time such as "200ms"')
         elif period < parts:
             raise ValueError(f"every={period}: {parts} fragments need at least {parts} steps")
-        self.begun = 0  # rounds
+        self.begun = 0  # rounds begun
         self._last = time.monotonic()
 
     def due(self, steps: int) -> bool:
-        """Whether a round is to begin, ``steps`` having been made since counting began."""
+        """Returns True if a round is due after ``steps`` steps since counting began."""
         if self.seconds is not None:
             return time.monotonic() - self._last >= self.seconds
         assert isinstance(self.period, int)
         return steps >= (self.begun + 1) * self.period // self.parts
 
     def count(self) -> None:
-        """A round has begun, or has just been waited for: what was waited for is not time for steps."""
+        """Counts a round that has begun, and restarts the clock."""
         self.begun += 1
         self.restart()
 

@@ -1,4 +1,8 @@
-"""Gossip: ranks average with their neighbours in a graph, by messages, and with nobody else."""
+"""Gossip: ranks average with their neighbours in a graph, and communicate with no other rank.
+
+`ringcomm.torch.Gossip` and `GossipAverager` create a `Gossip` method, which extends `Periodic` by
+gossip rounds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ ORDERS = ("adapt_then_combine", "combine_while_adapt")
 
 
 class How(NamedTuple):
-    """A gossip's arguments, as of `ringcomm.torch.Gossip`."""
+    """The arguments of a gossip method, as in `ringcomm.torch.Gossip`."""
 
     graph: Topology
     mode: str
@@ -35,7 +39,7 @@ class How(NamedTuple):
     gamma: float | None
 
     def settings(self) -> dict[str, Any]:
-        """For a comparison between ranks."""
+        """Returns the settings that must be equal on all ranks."""
         return self._asdict() | {"graph": self.graph.name}
 
 
@@ -48,7 +52,7 @@ def checked(
     compression: Any,
     gamma: float | None,
 ) -> How:
-    """Raises ValueError for arguments that are none, or do not go together."""
+    """Returns the arguments as a `How`. Raises ValueError for invalid arguments or combinations."""
     if mode not in MODES:
         raise ValueError(f"mode={mode!r}: {' or '.join(map(repr, MODES))}")
     if order not in ORDERS:
@@ -67,25 +71,38 @@ def checked(
 
 
 def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: int) -> Neighbourhood:
-    """By shared memory where all ranks have it in common. Collective. ``nbytes``: of a rank's data, at most."""
+    """Returns the neighbourhood of this rank, in shared memory if all ranks share it, else with messages. Collective.
+
+    ``nbytes``: upper limit of a rank's data, in bytes.
+    """
     node = process_set.node
     kind = HostNeighbours if node is not None and node.size == process_set.size() else Neighbours
     return kind(name, graph, process_set, nbytes)
 
 
 def rows_of(graph: Topology, process_set: ProcessSet) -> list[Flat]:
-    """Returns this rank's weights in each round of a period. Raises ValueError for a graph that keeps no mean."""
+    """Returns this rank's weights in each round of a period.
+
+    Raises ValueError for a graph that does not preserve the mean.
+    """
     size, rank = process_set.size(), process_set.require_rank()
     return [graph.matrix(size, number)[rank] for number in range(graph.period(size))]
 
 
 class Gossip(Periodic):
-    """Has a replica gossip after its steps, and average with all ranks when that is due, when somebody looks, and at
-    the end. Collective. Raises ValueError for a graph that keeps no mean, and for compression of float64 weights.
+    """The gossip method of a replica. Collective.
+
+    The replica gossips after its steps. It averages with all ranks when a resync is due, when
+    ``global_weights`` is entered, and at the end.
 
     Args:
-        replica: in one fragment.
-        how: with ``order`` combine_while_adapt a round's messages travel during the next step: x <- x + mixed - sent.
+        replica: the weights, in one fragment.
+        how: the arguments. With ``order`` combine_while_adapt, messages are transferred during the
+            next step: x <- x + mixed - sent.
+
+    Raises:
+        ValueError: the graph does not preserve the mean, or compression is requested for float64
+            weights.
     """
 
     def __init__(self, name: str, replica: Replica[Any], how: How, process_set: ProcessSet) -> None:

@@ -1,4 +1,7 @@
-"""What neighbours of one host tell each other: each reads the others' data where it lies, and waits for clocks."""
+"""The gossip neighbourhood of ranks on one host: they read each other's data in place, and wait for clocks.
+
+`neighbours_of` in gossip.py selects it when all ranks share memory.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,16 @@ from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.decentralized.workers import Workers
 from ringcomm._src.named.process_sets import ProcessSet
 
-_TAIL = 8  # bytes behind a round's data: an int64, how many bytes of data there are
-_TURNS = 2  # rounds whose data is kept
+_TAIL = 8  # bytes after a round's data: an int64 with the number of bytes of data
+_TURNS = 2  # rounds for which data remains valid
 
 
 class HostNeighbours(Neighbourhood):
-    """Of ranks that share memory: a rank's clock says how many rounds it has begun, and another one how many it has
-    read. Who has finished is infinitely far."""
+    """The neighbourhood of ranks that share memory.
+
+    A rank has two clocks: the number of rounds it has begun, and the number of rounds it has read.
+    The clocks of a rank that has finished are infinite.
+    """
 
     def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
         super().__init__(topology, process_set)
@@ -34,7 +40,7 @@ class HostNeighbours(Neighbourhood):
         self._begun.meet()
 
     def room(self) -> np.ndarray[Any, Any]:
-        """Once nobody reads what was there."""
+        """Returns the memory for this round's data, once every neighbour has read the previous data in it."""
         self._read.clocks.set(self.rank, self.round)
         for rank in self._tells[(self.round - _TURNS) % len(self._tells)] if self.round >= _TURNS else ():
             self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1), self._read.clocks)  # type: ignore[misc]
@@ -64,7 +70,7 @@ class HostNeighbours(Neighbourhood):
         return came
 
     def leave(self) -> Iterator[None]:
-        """Its memory stays until all have finished (the means at the end)."""
+        """Sets both clocks to infinity. The memory remains valid until all ranks have finished."""
         self._begun.leave()
         self._read.leave()
         return iter(())

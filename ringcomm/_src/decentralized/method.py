@@ -1,4 +1,7 @@
-"""What methods of exchanging have in common, and what a program sees of one."""
+"""The base class of all exchange methods, and the interface that a program uses.
+
+`Method` is the implementation side; `Exchanging` wraps a method for the public classes.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,23 @@ Me = TypeVar("Me")
 
 
 class Method(ABC):
-    """What a method is by itself; each has further ``stepped()``, ``exchanges``, ``updates``, ``stats()``, ``state()``
-    and ``load(state)``."""
+    """Base class of methods.
+
+    Each subclass also has ``stepped()``, ``exchanges``, ``updates``, ``stats()``, ``state()`` and
+    ``load(state)``.
+    """
 
     def __init__(self, name: str, process_set: ProcessSet, leave: Callable[[], None] = lambda: None) -> None:
-        """To be called when it can be finished. ``leave``: as of `Ending`."""
+        """Initialises the method. Subclasses call this once they can be finished. ``leave``: as in `Ending`."""
         self.name, self.process_set = name, process_set
         self.steps = 0
-        self.distance = 0.0  # before the last exchange
+        self.distance = 0.0  # root mean square change of the weights in the last exchange
         self.since = time.monotonic()
         self._ending = Ending(name, process_set, leave)
 
     @property
     def has_own_model(self) -> bool:
-        """Whether its model is something of its own: an anchor, a centre, weights that are everybody's."""
+        """True if the method has a model besides the replicas: an anchor, a centre, or shared weights."""
         return False
 
     @property
@@ -36,43 +42,49 @@ class Method(ABC):
         return self._ending.finished
 
     def finish(self, *how: Any) -> None:
-        """This rank makes no more steps. Collective; once more it does nothing."""
+        """Ends this rank's part of the method, after its last step. Collective. A second call does nothing."""
         if not self.finished:
             self._finish(*how)
             self._ending.finish()
 
     @abstractmethod
     def _finish(self, *how: Any) -> None:
-        """What is to be done once, before others are told."""
+        """Does the method's own work at the end. Called once, before other ranks are notified."""
 
     def exchange_now(self) -> None:  # noqa: B027
-        """Where nothing is held back from others there is nothing to do."""
+        """Exchanges everything that is not exchanged yet. The default does nothing."""
 
     def global_weights(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def _share(self, seconds: float) -> float:
-        """Of the time since it was made."""
+        """Converts seconds to a fraction of the time since the method was created."""
         return seconds / max(time.monotonic() - self.since, 1e-9)
 
     def _stats(self, exchanges: int, waited: float, nbytes: int, **more: Any) -> dict[str, Any]:
-        """``waited``: seconds."""
+        """Returns the statistics that all methods have. ``waited``: in seconds."""
         return {"steps": self.steps, "exchanges": exchanges, "waited": self._share(waited), "bytes": nbytes, **more}
 
 
 class Exchanging:
-    """What a program sees of a method, whatever it is of. Use it in a ``with`` statement, or call :meth:`finish`."""
+    """The interface of a method for programs. Use it in a ``with`` statement, or call :meth:`finish`."""
 
     _method: Any  # a Method
 
     def global_weights(self) -> AbstractContextManager[None]:
-        """Within it the weights are the method's model: its anchor or centre, a store's weights as they are now, or the
-        mean of all ranks', for which all must come. Afterwards they are what they were."""
+        """Returns a context manager in which the weights are the method's model. Afterwards the old weights return.
+
+        The model is the anchor or centre, a store's current weights, or the mean of all ranks'
+        weights. For the mean, all ranks must enter the context.
+        """
         return self._method.global_weights()
 
     def finish(self) -> None:
-        """This rank makes no more steps: its last ones are exchanged, and it answers the others until all have
-        finished. Then all ranks hold the method's model. Collective; once more it does nothing."""
+        """Ends this rank's part, after its last step. Collective. A second call does nothing.
+
+        Exchanges the last steps, and answers the other ranks until all have finished. Then all
+        ranks hold the method's model.
+        """
         self._method.finish()
 
     def __enter__(self: Me) -> Me:
@@ -84,13 +96,19 @@ class Exchanging:
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks together, as far as the last exchange told; of a store, those that have been applied: what
-        a learning rate may be a function of."""
+        """Number of steps of all ranks, as of the last exchange. A learning rate may depend on it.
+
+        With a store, it is the number of updates that have been applied.
+        """
         return self._method.updates
 
     def stats(self) -> dict[str, Any]:
-        """Of this rank: ``steps``, ``exchanges`` (to a store: pushes), ``waited`` (for others, as a share of the time
-        since it was made), ``bytes`` contributed; where weights are exchanged, ``distance`` (root mean square of those
-        before the last exchange less those after it); in shared memory, ``broken_locks``, ``lost`` (ranks), and of a
-        store ``staleness`` (how many pushes were so many updates late, by shard) and ``dropped``."""
+        """Returns this rank's statistics.
+
+        They are ``steps``, ``exchanges`` (with a store: pushes), ``waited`` (for other ranks, as a
+        fraction of the time since the method was created) and ``bytes`` contributed. Methods that
+        exchange weights add ``distance``: the root mean square change of the weights in the last
+        exchange. In shared memory there are ``broken_locks`` and ``lost`` (ranks). A store adds
+        ``staleness`` (a histogram: updates of delay -> pushes, over all shards) and ``dropped``.
+        """
         return self._method.stats()

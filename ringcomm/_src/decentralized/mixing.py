@@ -1,4 +1,7 @@
-"""A gossip round's new weights, made of a rank's own and its neighbours': plain or compressed averages."""
+"""Computes the new weights of a gossip round from a rank's and its neighbours' weights, plain or compressed.
+
+`Gossip` calls ``begin`` and ``land`` once per round.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,15 @@ from ringcomm._src.core import _core
 from ringcomm._src.decentralized.neighbourhood import Neighbourhood
 from ringcomm._src.decentralized.replicas import Flat
 
-Read = Callable[[Flat], None]  # the weights, into an array
+Read = Callable[[Flat], None]  # copies the weights into an array
 _BLOCK = 1 << 14  # elements
 
 
 def weighted_sum(out: Flat, parts: list[tuple[float, Flat]]) -> None:
-    """sum w x, in this order. By blocks whose products caches hold: each element comes from memory once."""
+    """Computes the sum of w x, in the given order.
+
+    It works by blocks that fit in caches, so each element is read from memory once.
+    """
     scratch = np.empty(min(len(out), _BLOCK), out.dtype)
     weights = [out.dtype.type(weight) for weight, _ in parts]
     for begin in range(0, len(out), _BLOCK):
@@ -31,30 +37,30 @@ def weighted_sum(out: Flat, parts: list[tuple[float, Flat]]) -> None:
 
 
 class Mixing(ABC):
-    """One way of it, in rounds."""
+    """Base class of the ways to mix weights in rounds."""
 
-    sent: Flat  # this rank's weights in the round begun last, until the next begins
+    sent: Flat  # this rank's weights in the last round; valid until the next round begins
 
     def __init__(self, neighbours: Neighbourhood) -> None:
         self._neighbours = neighbours
 
     @abstractmethod
     def begin(self, read: Read) -> None:
-        """A round."""
+        """Starts a round: reads the weights and sends them."""
 
     @abstractmethod
     def land(self) -> Flat:
-        """Waits for it: the new weights, until the next."""
+        """Waits for the round. Returns the new weights, valid until the next round."""
 
     def state(self) -> dict[str, Any]:
         return {}
 
     def load(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """What `state` gave."""
+        """Restores what `state` returned."""
 
 
 class Mix(Mixing):
-    """x <- sum W x_j, of ``count`` weights. ``rows``: this rank's of W, in each round of a period."""
+    """The average x <- sum W x_j of ``count`` weights. ``rows``: this rank's row of W in each round of a period."""
 
     def __init__(self, rows: list[Flat], neighbours: Neighbourhood, count: int, dtype: Any) -> None:
         super().__init__(neighbours)
@@ -70,7 +76,7 @@ class Mix(Mixing):
         self._neighbours.begin(nbytes)
 
     def land(self) -> Flat:
-        """The weights of those who have finished are this rank's own."""
+        """Returns the new weights. Replaces the weights of ranks that have finished by this rank's."""
         parts, rest = [], 1.0
         for rank, data in sorted(self._neighbours.land().items()):
             parts.append((self._row[rank], data.view(self._dtype)))
@@ -80,19 +86,21 @@ class Mix(Mixing):
 
 
 class Compressed(Mixing):
-    """CHOCO: what travels is how the weights differ from what the neighbours know of them, encoded; x += gamma sum W
-    (x^_j - x^_i). Of the neighbours' known weights only the weighted sum is kept.
+    """CHOCO gossip with compression: ranks send the encoded change of their weights.
+
+    Each change is relative to the weights x^ that the neighbours know: x += gamma sum W (x^_j -
+    x^_i). A rank stores only the weighted sum of its neighbours' known weights.
 
     Source: Koloskova, Stich and Jaggi, arXiv:1902.00340; Koloskova et al., arXiv:1907.09356.
     """
 
     def __init__(self, row: Flat, neighbours: Neighbourhood, x: Flat, wire: WireFormat, gamma: float) -> None:
-        """``row``: this rank's of W. ``x``: weights that all ranks know, for they have the same."""
+        """``row``: this rank's row of W. ``x``: the initial weights, equal on all ranks and therefore known."""
         super().__init__(neighbours)
         self._gamma, self._row = gamma, row
         self._codec = _core.Codec(wire.code, _core.DTYPES.index("float32"), None)
         self._known = x.copy()  # x^ of this rank
-        self._sum = x.copy()  # sum W x^_j: rows of W sum to 1
+        self._sum = x.copy()  # sum W x^_j; equals x at first because rows of W sum to 1
         self.sent = np.empty_like(x)
 
     @staticmethod
@@ -103,7 +111,7 @@ class Compressed(Mixing):
         read(self.sent)
         change, room = self.sent - self._known, self._neighbours.room()
         nbytes = self._codec.encode(change.ctypes.data, len(change), room.ctypes.data) if len(change) else 0
-        self._known += change  # which is now what it decodes to
+        self._known += change  # encode() has replaced the change by its decoded value
         self._sum += np.float32(self._row[self._neighbours.rank]) * change
         self._neighbours.begin(nbytes)
 

@@ -1,4 +1,8 @@
-"""Messages between neighbours in a graph, round after round, of which some have finished earlier than others."""
+"""The exchange of messages between neighbours in a graph, in rounds, when ranks may finish at different times.
+
+`Neighbourhood` is the interface that `Mixing` uses; `Neighbours` implements it with point-to-point
+messages.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ from ringcomm._src.core import _core
 from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.named.process_sets import ProcessSet
 
-_DATA, _GONE = 0, 1  # last byte of a message: whether it has data, or its sender has finished
+_DATA, _GONE = 0, 1  # last byte of a message: it has data, or its sender has finished
 
 
 class Neighbourhood(ABC):
-    """Rounds of data, to those who hear this rank and from those whom it hears. Collective."""
+    """Rounds of data between this rank and its neighbours in both directions. Collective."""
 
     def __init__(self, topology: Topology, process_set: ProcessSet) -> None:
         self.rank, self.size = process_set.require_rank(), process_set.size()
@@ -31,7 +35,7 @@ class Neighbourhood(ABC):
 
     @abstractmethod
     def room(self) -> np.ndarray[Any, Any]:
-        """Where this round's data (bytes) is put for `begin`. It stays as it is until the next round asks for room."""
+        """Returns the memory for this round's data (bytes). It stays unchanged until the next round requests memory."""
 
     @abstractmethod
     def begin(self, nbytes: int) -> None:
@@ -39,28 +43,33 @@ class Neighbourhood(ABC):
 
     @abstractmethod
     def land(self) -> dict[int, np.ndarray[Any, Any]]:
-        """Waits for the data of the round begun last. Returns it by rank, without the ranks that have finished. It is
-        valid until this rank's next round begins."""
+        """Waits for the data of the round begun last. Returns it by rank, without the ranks that have finished.
+
+        The data is valid until this rank's next round begins.
+        """
 
     @abstractmethod
     def leave(self) -> Iterator[None]:
-        """This rank has finished; the iterator is asked again and again, and does not wait."""
+        """Notifies the neighbours that this rank has finished. Each step of the iterator returns without blocking."""
 
 
 class Neighbours(Neighbourhood):
-    """Messages of one round after another, to those who hear this rank and from those whom it hears. Who has finished
-    says so to both: to those who hear it in place of data, to those whom it hears by a note."""
+    """Rounds of point-to-point messages between this rank and its neighbours.
+
+    A rank that has finished notifies both directions. Ranks that receive from it get a message
+    without data, and ranks that send to it get a note.
+    """
 
     def __init__(self, name: str, topology: Topology, process_set: ProcessSet, nbytes: int) -> None:
-        """``nbytes``: of a message's data, at most."""
+        """``nbytes``: upper limit of the data of a message."""
         super().__init__(topology, process_set)
         self._comm: Communicator = process_set.session().comm  # type: ignore[attr-defined]
         self._ranks = process_set.ranks
         self._tag, self._note_tag = (FIRST_TAG | zlib.crc32(f"{name}{i}".encode()) & (FIRST_TAG - 1) for i in range(2))
-        self._gone: set[int] = set()  # of those heard
-        self._noted: set[int] = set()  # of those told
+        self._gone: set[int] = set()  # source ranks that have finished
+        self._noted: set[int] = set()  # destination ranks that have finished
         self._buffers = {rank: np.empty(nbytes + 1, np.uint8) for one in self._hears for rank in one}
-        self._message = np.empty(nbytes + 1, np.uint8)  # no send of a round outlives it, see land()
+        self._message = np.empty(nbytes + 1, np.uint8)  # all sends of a round complete in land()
         self._sends: list[_core.MessageRequest | DeviceMessageRequest] = []
         self._receives: dict[int, _core.MessageRequest | DeviceMessageRequest] = {}
 
@@ -102,7 +111,7 @@ class Neighbours(Neighbourhood):
         return came
 
     def _received(self, rank: int) -> np.ndarray[Any, Any] | None:
-        """None: the rank has finished."""
+        """Returns the received data; None if the rank has finished."""
         message = self._buffers[rank][: self._receives.pop(rank).wait().nbytes]
         if message[-1] == _GONE:
             self._gone.add(rank)
@@ -110,7 +119,7 @@ class Neighbours(Neighbourhood):
         return message[:-1]
 
     def leave(self) -> Iterator[None]:
-        """Says so to all, and hears them out."""
+        """Notifies all neighbours, and receives their messages until they have finished too."""
         gone, nothing = np.array([_GONE], np.uint8), np.empty(0, np.uint8)
         heard, told = set(self._buffers), {rank for one in self._tells for rank in one}
         requests: list[_core.MessageRequest | DeviceMessageRequest] = [

@@ -1,4 +1,7 @@
-"""Methods whose ranks share memory: replicas that each comes with when it likes."""
+"""The base class of methods for ranks that share memory, and exchange without waiting for each other.
+
+`ElasticPulls` and `Pairs` derive from it.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 
 class OnHost(Method):
-    """Of a replica in one fragment, which begins with the first rank's numbers. Collective. ``on_loss``: as of
-    `ringcomm.torch.EASGD`."""
+    """A method on a replica with one fragment, which starts with the first rank's weights. Collective.
+
+    ``on_loss``: as in `ringcomm.torch.EASGD`.
+    """
 
     def __init__(self, name: str, replica: Replica[Any], process_set: ProcessSet, on_loss: str) -> None:
         self.replica, self.workers = replica, Workers(name, process_set, on_loss)
@@ -29,7 +34,7 @@ class OnHost(Method):
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks."""
+        """Number of steps of all ranks."""
         return self.workers.updates
 
     def stats(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Asynchronous gossip: replicas lie in memory that a host's ranks share, and any two may average."""
+"""Asynchronous gossip: replicas are stored in memory that a host's ranks share, and any two may average.
+
+`ringcomm.torch.Gossip` uses it for ``mode="async"``.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,11 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 
 class Pairs(OnHost):
-    """After a step, adds what it changed to this rank's shared replica, and makes of that and a neighbour's, drawn at
-    random, their mean, both at once. Nobody waits. Collective.
+    """The method that averages this rank's replica with that of a random neighbour after a step. Collective.
+
+    It adds the step's change to this rank's shared replica. Then it replaces that replica and the
+    neighbour's by their mean, stripe by stripe under the locks of both. No rank waits for another
+    rank's step.
 
     Source: Lian et al., AD-PSGD, arXiv:1710.06952.
     """
@@ -49,8 +55,9 @@ class Pairs(OnHost):
         self._all[rank].make(self._flat.ctypes.data)
         self._add, self._get = _core.RuleOptions("add", scale=1.0), _core.RuleOptions("get")
         self._put = _core.RuleOptions("put")
-        # Of each meeting: versions of the replica before the step was added, of it and the other's before their mean,
-        # and the one that was taken.
+        # One tuple per meeting, for tests: the version of this rank's replica before the step was
+        # added, the other rank, the versions of both replicas before the mean, and the version that
+        # was read.
         self.log: list[tuple[int, int, int, int, int]] | None = None
         self.workers.meet()
 
@@ -63,7 +70,7 @@ class Pairs(OnHost):
             self._meet(self._random.choice(live) if live else None)
 
     def _meet(self, other: int | None) -> None:
-        """Brings this rank's steps into its shared replica, meets another, and takes what comes of it."""
+        """Adds this rank's change to its shared replica, averages with ``other``, and takes the result."""
         mine, count = self._all[self.workers.rank], len(self._flat)
         change = self.replica.now(0)
         change -= self._flat
@@ -77,11 +84,11 @@ class Pairs(OnHost):
             self.log.append((added, -1 if other is None else other, *met, got))
         self.distance = self.replica.distance(0, self._flat)
         self.replica.write(0, self._flat)
-        self.replica.read(0, self._flat)  # halves round: the next change is from what they hold
+        self.replica.read(0, self._flat)  # halves are rounded: the next change is relative to these values
         self.exchanges += 1
 
     def exchange_now(self) -> None:
-        """All ranks take the mean. Collective."""
+        """Replaces all replicas by their mean. Collective."""
         mean = self._mean()
         self._all[self.workers.rank].apply(self._put, 0, len(mean), mean.ctypes.data, 0, 0)
         self._flat[:] = mean
@@ -89,7 +96,7 @@ class Pairs(OnHost):
         self.workers.meet()
 
     def _mean(self) -> Flat:
-        """Of the replicas of those that live, read where they lie. Collective."""
+        """Returns the mean of the replicas of all live ranks, read in place. Collective."""
         self._meet(None)
         self.workers.meet()
         lost = {self.process_set.ranks.index(rank) for rank in self.workers.lost()}
@@ -115,12 +122,12 @@ class Pairs(OnHost):
         return super().stats() | {"broken_locks": self._all[self.workers.rank].broken()}
 
     def state(self) -> dict[str, Any]:
-        """As it is now: others may average with it a moment later."""
+        """Returns the current state. Other ranks may average with the replica a moment later."""
         self._meet(None)
         return {"steps": self.steps, "x": self._flat.copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Collective."""
+        """Restores what `state` returned. Collective."""
         self._count(state["steps"])
         self.workers.meet()
         self._flat[:] = state["x"]

@@ -1,4 +1,4 @@
-"""The parameter store for NumPy arrays."""
+"""The parameter store for NumPy arrays: the public interface of `Store`."""
 
 from __future__ import annotations
 
@@ -19,33 +19,43 @@ from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class ParameterStore(Exchanging):
-    """Weights that ranks push gradients to, each at its own pace, for NumPy arrays. They are cut evenly over the memory
-    of their servers. On a server's host whoever pushes applies the rule himself, under locks of 16 KB: no process, and
-    no message; elsewhere he asks the server, whose worker thread applies it and answers, whatever its script does.
-    Collective; ranks compare names and settings.
+    """A parameter store for NumPy arrays: ranks push gradients to shared weights, each at its own pace. Collective.
+
+    The weights are distributed evenly over the memory of their servers. On a server's host, the
+    rank that pushes applies the rule itself, under locks of 16 KB, without a server process or a
+    message. A rank on another host sends the gradient to the server. The server's worker thread
+    applies it and replies, independently of the server's Python code. Ranks compare names and
+    settings.
 
     Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
 
     Args:
-        arrays: this rank's copies of the weights, by name, changed in place; the first rank's are what is begun with.
-        rule: of `ringcomm.updates`. With Async and many ranks a momentum does harm (Mitliagkas et al., 1605.09774).
+        arrays: this rank's copies of the weights, by name, changed in place. The first rank's
+            weights are the initial ones.
+        rule: a rule of `ringcomm.updates`. With Async and many ranks, momentum harms convergence
+            (Mitliagkas et al., 1605.09774).
         consistency: `Async()`, `SSP(s)`, `SoftSync(S)`, `Sync()` or `Backup(S)`.
-        servers: in whose memory the weights lie: "all", a number, or a list of ranks. They train as the others do, or
-            call :meth:`serve` in place of that.
-        scale: "none"; "inverse": a gradient that is t updates late moves the weights by 1/t; or a function of t.
-        compensate: g + compensate g g (x - pulled) in place of g (DC-ASGD, arXiv:1609.08326); 0.04 is the paper's.
-        on_loss: "end": a rank that died ends the others' waits with PeerLostError; "continue": on one host they go on
-            without it.
-        process_set: the ranks; with several hosts, all.
-        across: with several hosts (or without shared memory) "service": servers are ranks of any host, and
-            ``consistency`` is between all ranks. "host": each host has a store of its own, which costs a slow network
-            less: ``servers`` and ``consistency`` are of each host's ranks, and after
-            ``every`` steps of its first rank (or a time such as "200ms") the stores' weights become the mean of all, by
-            adding how that differs from what was sent.
+        servers: the ranks that store the weights in their memory: "all", a number, or a list of ranks.
+            They train as the other ranks do, or call :meth:`serve` instead.
+        scale: "none"; "inverse": a gradient that is t updates late moves the weights by 1/t; or a
+            function of t.
+        compensate: g + compensate g g (x - pulled) replaces g (DC-ASGD, arXiv:1609.08326); the
+            paper uses 0.04.
+        on_loss: "end": if a rank dies, waiting ranks raise PeerLostError; "continue": on one host,
+            the other ranks continue without it.
+        process_set: the ranks; with several hosts, all ranks.
+        every: with ``across="host"``, steps of a host's first rank between two averages, or a time
+            such as "200ms".
+        across: applies with several hosts, or without shared memory. "service": servers are ranks
+            of any host, and ``consistency`` is between all ranks. "host": each host has a separate
+            store, which loads a slow network less. Then ``servers`` and ``consistency`` apply to
+            each host's ranks. After every period ``every``, the mean of all stores replaces their
+            weights, by adding (mean - what was sent).
 
     Raises:
-        ValueError: arguments that are none. MismatchError: ranks differ. UnsupportedError: "host", and ranks of a host
-            share no memory.
+        ValueError: an argument is invalid.
+        MismatchError: ranks give different arguments.
+        UnsupportedError: ``across`` is "host", and ranks of a host share no memory.
     """
 
     def __init__(
@@ -73,7 +83,7 @@ class ParameterStore(Exchanging):
         self._method.set_options(0, rule.options["lr"])
 
     def _flat(self, gradients: Mapping[str, np.ndarray[Any, Any]]) -> Flat:
-        """Zeros where there is none."""
+        """Returns the gradients as one flat array, with zeros for arrays that have none."""
         unknown = gradients.keys() - set(self._names)
         if unknown:
             raise ValueError(f"there are no weights named {', '.join(sorted(unknown))}")
@@ -85,25 +95,30 @@ class ParameterStore(Exchanging):
         return flat
 
     def push_pull(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
-        """A step of this rank: hands in gradients of its arrays, waits as the consistency says, and takes the weights
-        as they are then. ``lr``: in place of the rule's."""
+        """Makes a step: pushes gradients of the arrays, waits as the consistency requires, and pulls the weights.
+
+        ``lr`` replaces the rule's learning rate.
+        """
         if lr is not None:
             self._method.set_options(0, lr)
         self._method.step(self._flat(gradients))
 
     def push(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
-        """The first half of :meth:`push_pull`. Where servers are asked by messages, it returns before they have
-        answered, unless two earlier ones are under way; an error comes up in a later call."""
+        """Pushes gradients: the first half of :meth:`push_pull`.
+
+        With servers on other hosts, it returns before they reply, unless two earlier pushes are
+        unfinished. A later call raises the errors.
+        """
         if lr is not None:
             self._method.set_options(0, lr)
         self._method.push(self._flat(gradients))
 
     def pull(self) -> None:
-        """The second half: waits as the consistency says, and takes the weights."""
+        """Pulls the weights: the second half of :meth:`push_pull`. Waits first as the consistency requires."""
         self._method.pull(self._method.due())
 
     def rows(self, name: str) -> Rows:
-        """Rows of one of the arrays (an embedding), which can be pushed to and pulled without the others."""
+        """Returns the rows of one array (an embedding), which can be pushed and pulled without the other arrays."""
         if name not in self._names:
             raise ValueError(f"there are no weights named {name}")
         number = self._names.index(name)
@@ -113,25 +128,28 @@ class ParameterStore(Exchanging):
         return Rows(self._method, sum(one.size for one in items[:number]), items[number], self._replica.dtype)
 
     def serve(self) -> None:
-        """In place of steps, on a rank that only serves: returns when all have finished, as :meth:`finish` does."""
+        """Serves on a dedicated server, which makes no steps. Returns when all ranks have finished."""
         self.finish()
 
     def record(self) -> list[list[tuple[int, int, int]]]:
-        """From now on, of every push of this rank: (shard, version read, version applied). Pushes to shards of at most
-        16 KB come out bit for bit if they are made again in the order of their versions."""
+        """Starts a log of this rank's pushes: (shard, version read, version applied).
+
+        For shards of at most 16 KB, repeating the pushes in the order of their versions gives the
+        same bits.
+        """
         return self._method.record()
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's shard with the rule's state, and its clock. Collective: nobody may push meanwhile."""
+        """Returns this rank's shard with the rule's state, and its clock. Collective: no rank may push meanwhile."""
         return self._method.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` gave, on as many ranks. Collective."""
+        """Restores what :meth:`state_dict` returned, on the same number of ranks. Collective."""
         self._method.load(state)
 
 
 class Rows:
-    """Of ``ParameterStore.rows``: the rows of an array of n rows, whose shapes are ``row``."""
+    """The rows of an array of the store. The array has n rows of shape ``row``."""
 
     def __init__(self, store: Store, first: int, array: np.ndarray[Any, Any], dtype: Any) -> None:
         self._store, self._first, self._dtype = store, first, dtype
@@ -139,16 +157,17 @@ class Rows:
         self._width = array.size // max(self._many, 1)
 
     def push(self, ids: Any, gradients: Any) -> None:
-        """Applies the rule to these rows at once, whatever the consistency: it is no step. Momentum, decay and the like
-        act on them alone, when they are pushed. Adam's correction of its start counts the updates of the 16 KB that a
-        row lies in.
+        """Applies the rule to these rows immediately, for any consistency. It does not count as a step.
+
+        Momentum, weight decay and the like change the given rows only, at the time of the push.
+        Adam's bias correction counts the updates of the 16 KB stripe that contains the row.
 
         Args:
-            ids: integers, of any shape; one that comes several times gets the sum. gradients: of shape ``ids.shape +
-                row``.
+            ids: integers, of any shape; the gradients of a repeated id are added.
+            gradients: array of shape ``ids.shape + row``.
 
         Raises:
-            IndexError: there is no such row.
+            IndexError: a row does not exist.
         """
         once, where = np.unique(self._checked(ids), return_inverse=True)
         sums = np.zeros((len(once), self._width), self._dtype)
@@ -156,8 +175,10 @@ class Rows:
         self._store.rows(0, self._first + once * self._width, self._width, sums, None)
 
     def pull(self, ids: Any) -> np.ndarray[Any, Any]:
-        """These rows as they are now: a new array of shape ``ids.shape + row``, float32 or float64. IndexError: there
-        is no such row."""
+        """Returns the current rows as a new array of shape ``ids.shape + row``, float32 or float64.
+
+        Raises IndexError if a row does not exist.
+        """
         begins = self._first + self._checked(ids) * self._width
         result = np.empty((len(begins), self._width), self._dtype)
         self._store.rows(0, begins, self._width, None, result)

@@ -1,4 +1,7 @@
-"""Replicas that exchange from time to time: the machine under LocalSGD, DiLoCo, EASGD and PeriodicAverager."""
+"""The engine of periodic methods: LocalSGD, DiLoCo, EASGD and the averagers for NumPy arrays.
+
+A `Periodic` method combines a replica, a rule and a schedule; its lanes carry the rounds.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,21 @@ Groups = Mapping[int, Any]
 
 
 class Periodic(Method):
-    """Counts a replica's steps, and exchanges fragments of it when they are due, as a rule says.
+    """A method that exchanges fragments of a replica when they are due, by a rule.
 
     Args:
-        name: the same on all ranks, and nobody else's.
-        replica: this rank's weights. Those of the first rank become all ranks' at once: collective.
-        rule: what an exchange does to them.
+        name: the same on all ranks, and used by no other method.
+        replica: this rank's weights. The constructor copies the first rank's
+            weights to all ranks. Collective.
+        rule: the effect of an exchange on the weights.
         every: steps, or a time, in which each fragment is exchanged once.
         process_set: the ranks.
-        groups: in place of ``every``: by number of steps, among whom (`sets_of`). The last includes all the others.
-        delay: steps made between a round's beginning and its end. None: the next round's beginning is its end.
+        groups: replaces ``every``: number of steps -> ranks that exchange (`sets_of`). The last set
+            includes all other sets.
+        delay: steps made between the beginning and the end of a round. None: a round ends where the
+            next one begins.
         start: steps before counting begins.
-        wire: what travels between hosts: a dtype's name, or a wire format.
+        wire: data format between hosts: a dtype's name, or a wire format.
     """
 
     def __init__(
@@ -58,16 +64,16 @@ class Periodic(Method):
             )
             for i, (period, members) in enumerate(levels)
         ]
-        self._landing: deque[tuple[int, Lane]] = deque()  # rounds under way: when they end, on which lane
-        self.beside: list[Lane] = []  # other lanes on which this rank answers when it has finished
-        self.rounds = 0  # that have been landed
+        self._landing: deque[tuple[int, Lane]] = deque()  # unfinished rounds: the step in which each ends, and its lane
+        self.beside: list[Lane] = []  # further lanes on which this rank answers after it has finished
+        self.rounds = 0  # rounds completed
         for number in range(len(replica.sizes)):
             rule.start(replica.begin_alike(number, f"{name}.start.{number}", process_set))
         super().__init__(name, process_set)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
     def stepped(self) -> None:
-        """This rank has made a step: exchanges what is due."""
+        """Counts a step of this rank, and exchanges what is due."""
         self.steps += 1
         for _, lane in self._levels:
             lane.steps = self.steps
@@ -93,20 +99,23 @@ class Periodic(Method):
         self.every.restart()
 
     def flush(self, until: int | None = None) -> None:
-        """Waits for the rounds under way; those that end at this step, or all."""
+        """Waits for the unfinished rounds: those that end by step ``until``, or all."""
         while self._landing and (until is None or self._landing[0][0] <= until):
             self._land()
 
     def exchange_all(self) -> None:
-        """Exchanges all fragments between all ranks, whatever they exchange for."""
+        """Exchanges all fragments between all ranks, and accepts rounds of any kind."""
         self.flush()
         for _ in self.replica.sizes:
             self._top.exchange()
         self.every.restart()
 
     def exchange_now(self) -> None:
-        """Exchanges all fragments between all ranks, which come to this together. Collective. Should others exchange of
-        themselves meanwhile, this rank does so too, and comes again."""
+        """Exchanges all fragments between all ranks at a common point. Collective.
+
+        If other ranks run a scheduled exchange meanwhile, this rank takes part, and then tries
+        again.
+        """
         self.flush()
         met = False
         while not met:
@@ -135,7 +144,10 @@ class Periodic(Method):
         return bool(self.rule.anchors)
 
     def _means(self) -> list[Flat]:
-        """Of all replicas. Collective. Should others exchange meanwhile, this rank does so too, and looks again."""
+        """Returns the mean of all replicas. Collective.
+
+        If other ranks exchange meanwhile, this rank takes part, and then reads again.
+        """
         self.flush()
         while True:
             seen = [self._top.exchange(Kind.PEEK) for _ in self.replica.sizes]
@@ -143,8 +155,11 @@ class Periodic(Method):
                 return [one.mean for one in seen]
 
     def global_weights(self) -> AbstractContextManager[None]:
-        """Within it the replica holds the method's model: the anchor or centre where there is one, else the mean of all
-        replicas, for which all ranks must come. What it held before comes back."""
+        """Returns a context manager in which the replica holds the method's model. Afterwards the old weights return.
+
+        The model is the anchor or centre if there is one, else the mean of all replicas. For the
+        mean, all ranks must enter the context.
+        """
         if self.finished:
             return nullcontext()
         return self.replica.holding(self._anchored() if self.has_own_model else self._means())
@@ -157,8 +172,10 @@ class Periodic(Method):
 
     # ---- the end -----------------------------------------------------------------------------------------------------
     def _finish(self) -> None:
-        """Its last weights are exchanged, and this rank answers the others' rounds until all have finished: then all
-        hold the same model."""
+        """Exchanges this rank's last weights, and answers other ranks' rounds until all have finished.
+
+        Then all ranks hold the same model.
+        """
         self.flush()
         self.rule.settle()
         for _, lane in self._levels:
@@ -174,17 +191,18 @@ class Periodic(Method):
             lane.close()
 
     def _beside(self) -> Iterator[None] | None:
-        """What else this rank has to answer meanwhile."""
+        """Returns further work for this rank while it answers other ranks at the end, or None."""
         return None
 
-    # ---- what it tells -----------------------------------------------------------------------------------------------
+    # ---- statistics and state
+    # -----------------------------------------------------------------------------------------
     @property
     def exchanges(self) -> int:
         return self.rounds
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks together, as far as the last exchange told."""
+        """Number of steps of all ranks, as of the last exchange."""
         return self._top.updates
 
     def stats(self) -> dict[str, Any]:
@@ -193,7 +211,7 @@ class Periodic(Method):
         return self._stats(self.exchanges, waited, nbytes, distance=self.distance)
 
     def state(self) -> dict[str, Any]:
-        """What to go on from. Rounds under way are not waited for: their effect is lost with the process."""
+        """Returns the state for a restart, without waiting for unfinished rounds: their effect is not in it."""
         return {"steps": self.steps, "begun": self.every.begun, "rule": self.rule.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -203,11 +221,13 @@ class Periodic(Method):
 
 
 def sets_of(groups: Groups, process_set: ProcessSet) -> list[tuple[int, ProcessSet]]:
-    """Levels of an exchange, by number of steps, rising: "host" (the ranks of this host), "all", or a process set that
-    holds this rank. Collective.
+    """Returns the levels of an exchange: (number of steps, ranks), in rising order. Collective.
+
+    The ranks are "host" (the ranks of this host), "all", or a process set that includes this rank.
 
     Raises:
-        ValueError: steps that do not divide the next ones; the last level does not hold all ranks.
+        ValueError: a number of steps does not divide the next one, or the last level does not
+            include all ranks.
     """
     levels: list[tuple[int, ProcessSet]] = []
     for period in sorted(groups):
@@ -230,7 +250,7 @@ def sets_of(groups: Groups, process_set: ProcessSet) -> list[tuple[int, ProcessS
 
 
 def of_this_host(process_set: ProcessSet) -> ProcessSet:
-    """The set's ranks of this host. Collective over all ranks of the world."""
+    """Returns the set's ranks of this host. Collective over all ranks of the world."""
     session = process_set.session()
     if process_set is not global_process_set:
         raise ValueError("ranks of each host: only of the set of all ranks; give process sets of your own")
@@ -250,7 +270,7 @@ def set_of(session: Session, ranks: list[int]) -> ProcessSet:
 
 
 def wire_of(wire: Any, narrow_only: bool) -> Any:
-    """Raises ValueError for what weights, or what they have changed by, cannot travel as."""
+    """Returns the wire format. Raises ValueError if weights, or their changes, cannot be sent in it."""
     if isinstance(wire, WireFormat) and not narrow_only:
         return wire
     if wire in (None, "float16", "bfloat16"):
@@ -260,5 +280,5 @@ def wire_of(wire: Any, narrow_only: bool) -> Any:
 
 
 def agreed_text(**settings: Any) -> str:
-    """For a comparison between ranks."""
+    """Returns the settings as text, for a comparison between ranks."""
     return ", ".join(f"{key} {value}" for key, value in settings.items())

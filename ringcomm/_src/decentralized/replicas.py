@@ -1,4 +1,8 @@
-"""A rank's model as exchanges see it: fragments, each of which is read into one flat array and written back from it."""
+"""A rank's model for exchanges: fragments that are read into flat arrays and written back from them.
+
+Methods know only `Replica`; each framework has a subclass. `ArrayReplica` is the one for NumPy
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,11 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 Flat = NDArray[Any]
 T = TypeVar("T")
-SAMPLED = 1 << 20  # elements of a fragment by which the ranks' distance is measured
+SAMPLED = 1 << 20  # elements of a fragment that are used to measure the distance
 
 
 def cut(sizes: Sequence[int], parts: int) -> list[list[int]]:
-    """Items of these sizes in so many parts, in order, none empty, of about equal size.
+    """Divides items of these sizes into ``parts`` non-empty parts of about equal size, in order.
 
     Raises ValueError if there are fewer items than parts.
     """
@@ -35,17 +39,18 @@ def cut(sizes: Sequence[int], parts: int) -> list[list[int]]:
             made.append([])
         made[-1].append(item)
         done += size
-    while len(made) < parts:  # the last items are small: take them from the part before
+    while len(made) < parts:  # the last items are small: take them from the longest part
         longest = max(range(len(made)), key=lambda i: len(made[i]))
         made.insert(longest + 1, [made[longest].pop()])
     return made
 
 
 class Replica(ABC, Generic[T]):
-    """Weights, cut into fragments, and statistics (BatchNorm's), which go with the last one.
+    """Weights in fragments, and statistics (BatchNorm's), which belong to the last fragment.
 
-    ``dtype``: of flat arrays: float64 if anything is, else float32, in which halves are averaged too.
-    ``heads``: weights in each fragment; ``sizes``: with the statistics.
+    ``dtype``: dtype of flat arrays. It is float64 if an item is, else float32, in which halves are
+    averaged too. ``heads``: number of weights in each fragment; ``sizes``: the same with the
+    statistics.
     """
 
     dtype: Any
@@ -62,23 +67,23 @@ class Replica(ABC, Generic[T]):
     @staticmethod
     @abstractmethod
     def count(item: T) -> int:
-        """Real numbers in it."""
+        """Returns the number of real numbers in the item."""
 
     @staticmethod
     @abstractmethod
     def is_double(item: T) -> bool:
-        """Whether float32 would lose digits of it."""
+        """Returns True if float32 would lose digits of the item."""
 
     @abstractmethod
     def copy_out(self, items: Sequence[T], parts: Sequence[Flat]) -> None:
-        """Each item's numbers into its part."""
+        """Copies each item's numbers into its part."""
 
     @abstractmethod
     def copy_in(self, items: Sequence[T], parts: Sequence[Flat]) -> None:
-        """The other way."""
+        """Copies each part into its item."""
 
     def items(self, fragment: int) -> Sequence[T]:
-        """Those of a fragment, as they are now."""
+        """Returns the current items of a fragment."""
         return self.fragments[fragment]
 
     def read(self, fragment: int, flat: Flat) -> None:
@@ -88,13 +93,13 @@ class Replica(ABC, Generic[T]):
         self.copy_in(self.items(fragment), self._parts(fragment, flat))
 
     def now(self, fragment: int) -> Flat:
-        """A new array."""
+        """Returns the fragment in a new array."""
         flat = np.empty(self.sizes[fragment], self.dtype)
         self.read(fragment, flat)
         return flat
 
     def begin_alike(self, fragment: int, name: str, process_set: ProcessSet) -> Flat:
-        """The first rank's numbers become all ranks'. Collective. ``name``: of the operation."""
+        """Copies the first rank's numbers to all ranks. Collective. ``name``: name of the operation."""
         flat = self.now(fragment)
         if len(flat):
             broadcast_(flat, process_set.ranks[0], name, process_set)
@@ -103,7 +108,7 @@ class Replica(ABC, Generic[T]):
 
     @contextmanager
     def holding(self, flats: Sequence[Flat]) -> Iterator[None]:
-        """Within it these are the fragments; what they were before comes back."""
+        """Writes these fragments for the duration of the context, and restores the old ones afterwards."""
         before = [self.now(number) for number in range(len(self.sizes))]
         for number, flat in enumerate(flats):
             self.write(number, flat)
@@ -114,7 +119,7 @@ class Replica(ABC, Generic[T]):
                 self.write(number, flat)
 
     def distance(self, fragment: int, flat: Flat) -> float:
-        """Root of the mean square of what the weights differ from this by, of at most SAMPLED elements."""
+        """Returns the root mean square difference of the weights to ``flat``, over about SAMPLED elements."""
         items: list[T] = []
         parts: list[Flat] = []
         left = SAMPLED
@@ -134,7 +139,10 @@ class Replica(ABC, Generic[T]):
 
 
 class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
-    """NumPy arrays of floating dtypes. UnsupportedError for arrays of a GPU, which NumPy cannot change in place."""
+    """A replica of NumPy arrays of floating dtypes.
+
+    Raises UnsupportedError for arrays of a GPU, which NumPy cannot change in place.
+    """
 
     @staticmethod
     def count(item: np.ndarray[Any, Any]) -> int:
@@ -155,7 +163,7 @@ class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
 
     @staticmethod
     def _real(item: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A view of real numbers; complex ones have a last dimension of two."""
+        """Returns a view of real numbers; complex arrays get a last dimension of two."""
         if item.dtype.kind != "c":
             return item
         pairs = np.lib.stride_tricks.as_strided(
@@ -169,5 +177,5 @@ class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
 
 
 def next_number(process_set: ProcessSet) -> int:
-    """Of a method that uses the set: the same on every rank of it."""
+    """Returns the number of a new method that uses the set: the same on every rank of it."""
     return next(process_set.optimizers)

@@ -1,8 +1,9 @@
-"""Rounds: exchanges of ranks that need not have made the same number of steps, and of which some may have finished.
+"""Rounds: exchanges between ranks that may have made different numbers of steps, or have finished.
 
-A round is two named operations, submitted together: every rank's row of numbers, and the sum of what ranks contribute.
-The rows say how many ranks contributed, so that the mean is one of those alone. A rank that has finished goes on
-answering, with zeros that do not count, until all have.
+A round consists of two named operations, submitted together: an allgather of every rank's row of
+numbers, and the sum of the contributions. The rows give the number of contributions, so that the
+mean excludes ranks without one. A rank that has finished answers with zeros that do not count,
+until all ranks have finished. `Periodic` and `Across` run their exchanges on lanes.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ from ringcomm._src.named.reductions import Reduction
 Flat = NDArray[Any]
 _operations: Operations[Any] = Operations()
 _END = object()
-_LONGEST_SLEEP = 5e-3  # seconds between looks of a rank that answers on several lanes
+_LONGEST_SLEEP = 5e-3  # seconds between two polls of a rank that answers on several lanes
 
 
 class Kind(IntEnum):
-    """What a rank wants of a round."""
+    """The request of a rank for a round."""
 
-    SERVE = 0  # it has finished: whatever the others want
-    PEEK = 1  # to see the mean, and go on from where it was
+    SERVE = 0  # the rank has finished; it accepts any kind of round
+    PEEK = 1  # reads the mean without changing the rank's weights
     EXCHANGE = 2
-    MEET = 3  # the same, at a point to which all come
+    MEET = 3  # an exchange at a point that all ranks reach
 
 
 class Row(NamedTuple):
-    """What a rank says of itself in a round."""
+    """The numbers that a rank publishes in a round."""
 
-    rank: int  # of the world
+    rank: int  # rank in the world
     kind: int
-    counted: int  # 1: it contributed
+    counted: int  # 1: the rank contributed
     finishing: int
-    left: int  # contributions that it makes after this one, while it is finishing
+    left: int  # contributions after this one, while the rank is finishing
     steps: int
 
 
 class Outcome(NamedTuple):
-    """Of a round, on every rank: the mean of ``counted`` ranks' contributions, in the lane's own memory."""
+    """The result of a round, the same on every rank: the mean of ``counted`` contributions, in the lane's memory."""
 
     mean: Flat
     counted: int
@@ -60,12 +61,12 @@ class Outcome(NamedTuple):
 
     @property
     def is_exchange(self) -> bool:
-        """Whether ranks go on from it: not if all only wanted to look."""
+        """True if ranks continue from the mean; False if all ranks only read it."""
         return any(row.kind >= Kind.EXCHANGE for row in self.rows)
 
     @property
     def is_meeting(self) -> bool:
-        """Whether nobody exchanged of itself, and is still to come."""
+        """True if no rank runs a scheduled exchange, so that all ranks have reached the common point."""
         return all(row.kind in (Kind.MEET, Kind.SERVE) for row in self.rows)
 
 
@@ -76,17 +77,18 @@ class _Round(NamedTuple):
 
 
 class Lane:
-    """One stream of rounds between the ranks of a set, each of the next fragment in turn.
+    """One sequence of rounds between the ranks of a set. The rounds exchange the fragments in turn.
 
     Args:
-        name: the same on all ranks, and no other lane's.
+        name: the same on all ranks, and used by no other lane.
         process_set: the ranks.
         sizes: elements of each fragment.
         dtype: float32 or float64.
-        fill: ``fill(fragment, flat)`` writes what this rank contributes.
-        landed: ``landed(fragment, outcome)`` uses what came of an exchange, which has at least one contribution.
-        wires: of each fragment, what travels between hosts, with its feedback.
-        rounds: how many there are; None: until all ranks have finished.
+        fill: ``fill(fragment, flat)`` writes this rank's contribution.
+        landed: ``landed(fragment, outcome)`` uses the result of an exchange that has at least one
+            contribution.
+        wires: wire format and error feedback of each fragment between hosts.
+        rounds: number of rounds; None: until all ranks have finished.
     """
 
     def __init__(
@@ -107,31 +109,31 @@ class Lane:
         self._flats: dict[int, Flat] = {}
         self._flying: deque[_Round] = deque()
         self._finishing, self._left = False, 0
-        self.steps = 0  # this rank's
-        self.rows: list[Row] = []  # of the last round
-        self.waited = 0.0  # seconds
-        self.bytes = 0  # contributed
+        self.steps = 0  # steps of this rank
+        self.rows: list[Row] = []  # rows of the last round
+        self.waited = 0.0  # seconds spent waiting
+        self.bytes = 0  # bytes contributed
 
     @property
     def over(self) -> bool:
-        """Whether no rank begins a round any more: one and the same answer on every rank."""
+        """True if no rank begins another round. The answer is the same on every rank."""
         if self._rounds is not None and self.begun >= self._rounds and not self._flying:
             return True
         return bool(self.rows) and all(row.finishing and not row.left for row in self.rows) and not self._flying
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks, as far as the last round told."""
+        """Number of steps of all ranks, as of the last round."""
         me = self.process_set.ranks[self.process_set.require_rank()]
         return self.steps + sum(row.steps for row in self.rows if row.rank != me)
 
     @property
     def flying(self) -> int:
-        """Rounds under way."""
+        """Number of unfinished rounds."""
         return len(self._flying)
 
     def begin(self, kind: Kind = Kind.EXCHANGE, counted: bool = True) -> None:
-        """This rank's part of the next round: its contribution, or nothing. Does not wait."""
+        """Submits this rank's part of the next round: its contribution, or zeros. Does not wait."""
         fragment = self.begun % len(self.sizes)
         if self._finishing:
             counted = self._left > 0
@@ -154,11 +156,11 @@ class Lane:
         self.begun += 1
 
     def ready(self) -> bool:
-        """Whether ``land`` would not wait."""
+        """Returns True if ``land`` would not wait."""
         return bool(self._flying) and self._flying[0].header.test() and self._flying[0].data.test()
 
     def land(self) -> Outcome:
-        """Waits for the oldest round under way, and has what came of it used, if it was an exchange."""
+        """Waits for the oldest unfinished round. If it was an exchange, passes the result to ``landed``."""
         one = self._flying[0]
         since = time.monotonic()
         gathered, flat = one.header.wait(), one.data.wait()
@@ -175,16 +177,20 @@ class Lane:
         return outcome
 
     def exchange(self, kind: Kind = Kind.EXCHANGE) -> Outcome:
-        """The next round, waited for."""
+        """Runs the next round to its end."""
         self.begin(kind)
         return self.land()
 
     def finish(self, contributions: int) -> None:
-        """This rank makes no more steps: it contributes to so many rounds more, and answers all others with nothing."""
+        """Records that this rank makes no more steps.
+
+        The rank contributes to the next ``contributions`` rounds, and answers later rounds without
+        a contribution.
+        """
         self._finishing, self._left = True, contributions
 
     def close(self) -> None:
-        """Forgets its memory: nothing is under way."""
+        """Releases the memory of the lane. No round may be unfinished."""
         self._flats.clear()
 
     def _flat(self, fragment: int) -> Flat:
@@ -196,8 +202,10 @@ class Lane:
 
 
 def serve(lanes: Sequence[Lane], beside: Iterator[None] | None = None) -> None:
-    """Answers on all lanes, on each of which this rank is finishing, until none has a round to come, and `beside` has
-    come to its end. Nothing is under way on the lanes."""
+    """Answers on all lanes until no lane has further rounds and ``beside`` is exhausted.
+
+    This rank must be finishing on every lane, without an unfinished round.
+    """
     sleep, busy = 0.0, beside is not None
     while True:
         left = [lane for lane in lanes if not lane.over]

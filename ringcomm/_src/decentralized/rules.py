@@ -1,6 +1,7 @@
-"""What an exchange does to a replica: averages it, moves an anchor (DiLoCo, SlowMo), or pulls it to a centre (EASGD).
+"""Rules of an exchange: they average a replica, move an anchor (DiLoCo, SlowMo), or pull it to a centre (EASGD).
 
-Fragments are flat arrays: ``head`` elements of weights, and statistics after them, of which every rule takes the mean.
+Fragments are flat arrays: ``head`` elements of weights, followed by statistics. Every rule takes
+the mean of the statistics. `Periodic` calls ``contribute`` before a round and ``land`` after it.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ Flat = NDArray[Any]
 
 
 class Rule(ABC):
-    """Works on fragments in place."""
+    """Base class of the rules, which change fragments in place."""
 
-    anchors: list[Flat]  # of each fragment: what the method's model is; none: the mean of all replicas
+    anchors: list[Flat]  # the method's model, by fragment; empty: the model is the mean of all replicas
 
     def __init__(self) -> None:
         self.anchors = []
 
     def start(self, fragment: Flat) -> None:  # noqa: B027
-        """The next fragment's weights, the same on all ranks."""
+        """Receives the next fragment's initial weights, equal on all ranks."""
 
     def contribute(self, number: int, flat: Flat) -> None:  # noqa: B027
-        """Makes of this rank's weights what travels."""
+        """Replaces this rank's weights in ``flat`` by its contribution."""
 
     @abstractmethod
     def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
-        """Makes of the mean of ``count`` ranks' contributions this rank's new weights. ``now()``: those it has."""
+        """Replaces the mean of ``count`` contributions by this rank's new weights. ``now()`` returns the old ones."""
 
     def settle(self) -> None:  # noqa: B027
-        """This rank makes no more steps."""
+        """Prepares for the end: this rank makes no more steps."""
 
     def state(self) -> dict[str, list[Flat]]:
-        """Copies of what it keeps from one exchange to the next."""
+        """Returns copies of the state between exchanges."""
         return {"anchors": [one.copy() for one in self.anchors]}
 
     def load(self, state: dict[str, list[Flat]]) -> None:
@@ -47,9 +48,10 @@ class Rule(ABC):
 
 
 class Mean(Rule):
-    """x <- mean. While steps went on meanwhile (``overlap``): x <- x + mean - s, s being what was contributed.
+    """The mean: x <- mean. With ``overlap``: x <- x + mean - s, where s is what the rank contributed.
 
-    Source: Stich, "Local SGD converges fast", arXiv:1805.09767; Shen et al., CoCoD-SGD, arXiv:1906.12043.
+    Source: Stich, "Local SGD converges fast", arXiv:1805.09767; Shen et al., CoCoD-SGD,
+    arXiv:1906.12043.
     """
 
     def __init__(self, overlap: bool = False) -> None:
@@ -71,11 +73,13 @@ class Mean(Rule):
 
 
 class Outer(Rule):
-    """An optimizer of its own on the means, as SGD takes gradients: d = a - mean x; u <- m u + d; a <- a - lr (d + m u)
-    with Nesterov's momentum, a - lr u without; x <- a, or, where steps went on meanwhile, b x + (1 - b) a.
+    """An outer optimizer that uses the means as SGD uses gradients.
 
-    Source: Douillard et al., DiLoCo, arXiv:2311.08105, and Streaming DiLoCo, arXiv:2501.18512; Wang et al., SlowMo,
-    arXiv:1910.00643; Chen and Huo, BMUF, ICASSP 2016.
+    d = a - mean x; u <- m u + d; a <- a - lr (d + m u) with Nesterov's momentum, or a - lr u
+    without it. Then x <- a; if steps were made during the round, x <- b x + (1 - b) a.
+
+    Source: Douillard et al., DiLoCo, arXiv:2311.08105, and Streaming DiLoCo, arXiv:2501.18512; Wang
+    et al., SlowMo, arXiv:1910.00643; Chen and Huo, BMUF, ICASSP 2016.
     """
 
     def __init__(self, lr: float, momentum: float, nesterov: bool, blend: float | None, heads: list[int]) -> None:
@@ -114,9 +118,12 @@ class Outer(Rule):
 
 
 class Elastic(Rule):
-    """Replicas and a centre attract each other: d = alpha (x - c), x <- x - d, c <- c + (sum of all d).
+    """Elastic averaging: replicas and a centre attract each other.
 
-    Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", arXiv:1412.6651.
+    d = alpha (x - c), x <- x - d, c <- c + (sum of all d).
+
+    Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD",
+    arXiv:1412.6651.
     """
 
     def __init__(self, alpha: float, heads: list[int]) -> None:
@@ -137,5 +144,5 @@ class Elastic(Rule):
         apart *= self.alpha * count
         self.anchors[number] += apart
         apart[:] = now()[: len(apart)]
-        if number in self._pulls:  # not of a round that this rank, finishing, gave nothing to
+        if number in self._pulls:  # absent if this rank, finishing, contributed nothing to the round
             apart -= self._pulls.pop(number)

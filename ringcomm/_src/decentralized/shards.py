@@ -1,4 +1,8 @@
-"""Weights cut over the memory of their servers, wherever these are."""
+"""Weights that are distributed over the memory of their servers, on this host or other hosts.
+
+`LocalShard` works in shared memory; `RemoteShard` (spread.py) sends requests to the owner. `Shards`
+splits one flat array over both kinds. `Store` and `ElasticPulls` use it.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +18,37 @@ from ringcomm._src.core import _core
 from ringcomm._src.decentralized.replicas import Flat
 from ringcomm._src.decentralized.workers import Workers
 
-Due = tuple[int, int]  # every worker's clock is so far, and so many gathered updates have been made
-LOST = 2**63 - 2  # a clock: who is so far has finished, or died
-AT_ANY_TIME = -(2**63)  # of all clocks
-_STRIPE = 16384  # bytes: shards are cut at multiples of it
+Due = tuple[int, int]  # minimum of every worker's clock, and minimum number of gathered updates
+LOST = 2**63 - 2  # a clock: a rank that is so far has finished, or died
+AT_ANY_TIME = -(2**63)  # as the minimum of the clocks: no condition
+_STRIPE = 16384  # bytes; shards are cut at multiples of it
 
 
 class Outcome(NamedTuple):
-    """``version``: before; ``group``: gathered updates made; ``arrival``: of a gradient that is gathered."""
+    """The result of a request to a shard.
+
+    ``version``: the version before the request; ``group``: number of gathered updates; ``arrival``:
+    outcome of a gradient that is gathered.
+    """
 
     version: int
     group: int
     arrival: str = "applied"
 
 
-Answer = Callable[[], Outcome]  # waits for it
-Ranges = NDArray[np.int64]  # rows of (first, how many)
-Arrays = tuple[Flat | None, Flat | None, Flat | None]  # gradient, what was pulled, result
+Answer = Callable[[], Outcome]  # waits for the result
+Ranges = NDArray[np.int64]  # rows of (first element, number of elements)
+Arrays = tuple[Flat | None, Flat | None, Flat | None]  # gradient, weights that were pulled, result
 NOTHING: Arrays = (None, None, None)
 
 
 def whole(count: int) -> Ranges:
-    """All of a shard."""
+    """Returns the range that covers a complete shard."""
     return np.array([[0, count]], np.int64)
 
 
 class LocalShard:
-    """A shard in memory that this rank shares: it does itself what it asks for."""
+    """A shard in memory that this rank shares. This rank performs the operations itself."""
 
     near = True
 
@@ -51,7 +59,10 @@ class LocalShard:
     def apply(
         self, how: _core.RuleOptions, ranges: Ranges, arrays: Arrays, clock: int | None = None, due: Due | None = None
     ) -> Answer:
-        """The arrays hold the ranges' elements, one behind the other. ``due``: when; until then this waits."""
+        """Applies a rule to ranges of the shard. The arrays hold the ranges' elements, concatenated.
+
+        Waits first until ``due`` is reached, if it is given.
+        """
         if due is not None:
             self._workers.wait(lambda: self._is_due(*due), self.clocks, lambda: self.settle(self._rule))
         addresses = [0 if one is None else one.ctypes.data for one in arrays]
@@ -64,7 +75,7 @@ class LocalShard:
         return clock < LOST or not self.shard.gathers_now()
 
     def gather(self, how: _core.RuleOptions, step: int, gradient: Flat, clock: int | None = None) -> Answer:
-        """Hands in a gradient; waits while an earlier update is being made."""
+        """Adds a gradient to the next gathered update. Waits while an earlier update is in progress."""
         while True:
             seen = self.clocks.ticks()
             arrival = self.shard.gather(how, step, gradient.ctypes.data, self.clocks)
@@ -81,7 +92,7 @@ class LocalShard:
 
 
 class Shards:
-    """One flat array of weights, cut evenly over its servers, whatever tensors lie in it. Collective."""
+    """One flat array of weights, divided evenly over its servers, independently of tensor boundaries. Collective."""
 
     def __init__(
         self,
@@ -94,13 +105,15 @@ class Shards:
         servers: list[int],
         ends: Sequence[int] = (),
     ) -> None:
-        """``weights``: the same on all ranks. ``many`` > 0: gradients are gathered. ``ends``: where it may be cut; if
-        none are given, at any stripe."""
+        """``weights``: equal on all ranks. ``many`` > 0: gradients are gathered.
+
+        ``ends``: where the array may be cut; if none are given, at any stripe.
+        """
         self.workers, self._how, self._many = workers, how, many
         self._wide = weights.dtype == np.float64
         self.parts = _cut(weights, len(servers), ends)
         self.mine = servers.index(workers.rank) if workers.rank in servers else None
-        # Of a step they are added in the order of ranks, whoever comes first.
+        # Gradients of a step have separate buffers, so that they are added in the order of ranks.
         self._sums = workers.size if of_step and many else min(many, 1)
         self._memory: Flat | None = None
         if self.mine is not None:
@@ -115,11 +128,11 @@ class Shards:
         if self.mine is not None:
             start = np.ascontiguousarray(weights[self.parts[self.mine]])
             self._shards[self.mine].shard.make(start.ctypes.data)
-        self.seen = [0] * len(servers)  # of each shard: the version that was pulled last
+        self.seen = [0] * len(servers)  # version of each shard that was pulled last
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
         self.log: list[tuple[int, int, int]] | None = None  # shard, version read, version applied
-        # Each rank begins with another shard; those that others do for it come first.
+        # Each rank begins with a different shard, to spread the load. Remote shards come first.
         order = [(workers.rank + i) % len(servers) for i in range(len(servers))]
         self._order = sorted(order, key=lambda number: self._shards[number].near)
         workers.meet()
@@ -149,12 +162,15 @@ class Shards:
     def __iter__(self) -> Iterator[tuple[int, Any, slice]]:
         return ((number, self._shards[number], self.parts[number]) for number in self._order)
 
-    # ---- asking: far shards do it meanwhile, near ones are done at once; what is returned waits for the far ones -----
+    # ---- requests: remote shards work in the background, local ones are done on return; the result
+    # waits for all ------
     def ask_pull(
         self, result: Flat | None, clock: int | None = None, due: Due | None = None, counts: bool = True
     ) -> Callable[[], None]:
-        """Copies the weights out (None: only tells the far ones this rank's clock). ``counts``: this rank's next
-        gradient is of these weights."""
+        """Copies the weights out. With ``result`` None, only sends this rank's clock to remote shards.
+
+        ``counts``: this rank's next gradient is computed from these weights.
+        """
         get = _core.RuleOptions("get")
         answers = [
             (number, shard.apply(get, _ranges(result, part), (None, None, _piece(result, part)), clock, due))
@@ -179,8 +195,11 @@ class Shards:
         how: _core.RuleOptions | None = None,
         clock: int | None = None,
     ) -> Callable[[], None]:
-        """Applies the rule at once. ``result``: the weights afterwards (or, of some rules, the other's). ``scale``: by
-        what a gradient of such staleness moves the weights less."""
+        """Applies the rule immediately.
+
+        ``result``: receives the new weights (for the elastic rule: those of the replica).
+        ``scale``: factor of the learning rate as a function of the gradient's staleness.
+        """
         how = how or self._how
         answers = []
         for number, shard, part in self:
@@ -201,12 +220,12 @@ class Shards:
 
         return collect
 
-    lr = 0.0  # of rules whose step is scaled
+    lr = 0.0  # learning rate, for rules with a `scale`
 
     def ask_gather(
         self, gradient: Flat, step: int, scale: Callable[[int], float] | None = None, clock: int | None = None
     ) -> Callable[[], None]:
-        """Hands in a gradient, whose update comes when enough have come."""
+        """Adds a gradient to the next gathered update, which happens when enough gradients have arrived."""
         answers = []
         for number, shard, part in self:
             seen = self.seen[number]
@@ -221,27 +240,28 @@ class Shards:
 
         return collect
 
-    # ---- and waiting -------------------------------------------------------------------------------------------------
+    # ---- blocking forms
+    # -----------------------------------------------------------------------------------------------
     def read(self, result: Flat) -> None:
         """Copies the weights out."""
         self.ask_pull(result, counts=False)()
 
     def pull(self, result: Flat) -> None:
-        """As `read`; this rank's next gradient is of these weights."""
+        """Copies the weights out, and records that this rank's next gradient is computed from them."""
         self.ask_pull(result)()
 
     def apply(self, *arguments: Any, **options: Any) -> None:
         self.ask_apply(*arguments, **options)()
 
     def change(self, how: _core.RuleOptions, values: Flat) -> None:
-        """By a rule that keeps nothing: no gradient, and nobody's push."""
+        """Applies a stateless rule to all weights. It counts neither as a gradient nor as a push."""
         for _, shard, part in self:
             shard.apply(how, whole(part.stop - part.start), (values[part], None, None))()
 
     def rows(
         self, how: _core.RuleOptions, begins: NDArray[np.int64], width: int, gradient: Flat | None, result: Flat | None
     ) -> None:
-        """Applies a rule to rows of so many elements, which begin at these; the arrays are two-dimensional."""
+        """Applies a rule to rows of ``width`` elements that begin at ``begins``. The arrays are two-dimensional."""
         answers = []
         columns = begins[:, None] + np.arange(width)
         for _, shard, part in self:
@@ -260,28 +280,28 @@ class Shards:
                 result[inside] = into
 
     def settle(self) -> None:
-        """Applies what is gathered where nobody is left to bring more."""
+        """Applies gathered gradients if no remaining rank can contribute more."""
         for _, shard, _ in self:
             if self._many:
                 shard.settle(self._how)
 
     def groups(self) -> list[int]:
-        """Updates of gathered gradients, of each shard, as far as this rank knows."""
+        """Returns the number of gathered updates of each shard, as known to this rank."""
         return [shard.group() for shard in self._shards]
 
     def versions(self) -> list[int]:
-        """As far as this rank knows."""
+        """Returns the version of each shard, as known to this rank."""
         return [shard.version() if shard.near else shard.told.version for shard in self._shards]
 
     def broken(self) -> int:
         return sum(shard.broken() for shard in self._shards)
 
     def own(self) -> LocalShard | None:
-        """This rank's shard."""
+        """Returns this rank's shard."""
         return None if self.mine is None else self._shards[self.mine]
 
     def bytes_of_mine(self) -> Flat | None:
-        """All of this rank's shard: weights, the rule's state, counters. While nobody uses it."""
+        """Returns the memory of this rank's shard: weights, the rule's state, counters. No rank may use the shard."""
         return self._memory
 
 

@@ -1,4 +1,7 @@
-"""Threshold sharing: ranks tell each other only of the weights that are to move by much."""
+"""Threshold gradient sharing: ranks send only the weight changes that exceed a threshold.
+
+`ringcomm.torch` uses it for its gradient sharing optimizer.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,19 @@ from ringcomm._src.decentralized.replicas import Flat, Replica
 from ringcomm._src.named.collectives import allgather
 from ringcomm._src.named.process_sets import ProcessSet
 
-_HEAD = 5  # numbers before what is sent: finishing, steps, how, entries, the threshold's bits
+_HEAD = 5  # numbers before the body: finishing, steps, encoding, entries, the threshold's bits
 _INDICES, _MAP = 0, 1
-_SPARSE = 1 / 16  # below it, indices are shorter than two bits of each element
-_LEAST, _MOST, _BY = 1e-4, 1e-2, 1.2  # density that an adaptive threshold keeps to, and how fast
-_CLIP, _CLIP_EVERY = 5.0, 5  # thresholds that a residual may hold, and steps between clippings
+_SPARSE = 1 / 16  # density below which indices are shorter than two bits per element
+_LEAST, _MOST, _BY = 1e-4, 1e-2, 1.2  # range of density, and step, of an adaptive threshold
+_CLIP, _CLIP_EVERY = 5.0, 5  # limit of the residual, in thresholds, and steps between clippings
 
 
 def encoded(residual: Flat, threshold: float) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """What of the residual is at least the threshold, as signs, which is taken out of it. Below a 16th of the elements:
-    indices, negated and less one for a negative sign; else two bits of each."""
+    """Returns a message with the signs of the elements that reach the threshold, and takes them out of the residual.
+
+    If less than a 16th of the elements are sent, the body is their indices; an index i with a
+    negative sign is stored as ~i. Otherwise the body has two bits per element.
+    """
     large = np.abs(residual) >= threshold
     count = int(np.count_nonzero(large))
     negative = residual < 0
@@ -38,7 +44,7 @@ def encoded(residual: Flat, threshold: float) -> np.ndarray[Any, np.dtype[np.int
 
 
 def subtract(x: Flat, message: np.ndarray[Any, np.dtype[np.int32]]) -> None:
-    """Takes what a rank has sent off the weights."""
+    """Subtracts a rank's message from the weights."""
     how, tau, body = int(message[2]), message[4:5].view(np.float32)[0].astype(x.dtype), message[_HEAD:]
     if how == _INDICES:
         x[body[body >= 0]] -= tau
@@ -53,10 +59,12 @@ def subtract(x: Flat, message: np.ndarray[Any, np.dtype[np.int32]]) -> None:
 
 
 class Sharing(Method):
-    """Weights that are the same on all ranks; what a rank's optimizer would change of them goes into its residual, of
-    which all ranks apply what exceeds a threshold. Collective.
+    """A method with identical weights on all ranks, which share large changes only. Collective.
 
-    Source: Strom, Interspeech 2015; as in DL4J's SharedTrainingMaster, with its adaptation and clipping.
+    The optimizer's change of a rank's weights is added to its residual. All ranks apply the parts
+    of all residuals that exceed a threshold.
+
+    Source: Strom, Interspeech 2015; adaptation and clipping as in DL4J's SharedTrainingMaster.
     """
 
     has_own_model = True
@@ -72,7 +80,7 @@ class Sharing(Method):
         super().__init__(name, process_set)
 
     def stepped(self) -> None:
-        """The replica holds this rank's own step: it is taken back, and exchanged."""
+        """Takes this rank's step back from the replica, and exchanges it."""
         self.steps += 1
         change = self.weights - self._replica.now(0)
         change /= self.process_set.size()
@@ -86,7 +94,7 @@ class Sharing(Method):
         self._exchange(message)
 
     def _exchange(self, message: np.ndarray[Any, np.dtype[np.int32]]) -> bool:
-        """Whether all ranks are finishing."""
+        """Sends a message and applies those of all ranks. Returns True if all ranks are finishing."""
         message[1] = self.steps
         sized = np.concatenate([np.array([len(message)], np.int32), message])
         since = time.monotonic()
@@ -104,7 +112,7 @@ class Sharing(Method):
         return all_finishing
 
     def _finish(self) -> None:
-        """The residual is given up."""
+        """Answers until all ranks finish. The residual is discarded."""
         nothing = np.zeros(_HEAD, np.int32)
         nothing[0] = 1
         while not self._exchange(nothing.copy()):
@@ -122,7 +130,7 @@ class Sharing(Method):
         return {"steps": self.steps, "threshold": self.threshold, "residual": self.residual.copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """The weights are the replica's."""
+        """Restores what `state` returned. The weights are read from the replica."""
         self.steps, self.threshold = state["steps"], state["threshold"]
         self.residual[:] = state["residual"]
         self._replica.read(0, self.weights)

@@ -1,4 +1,7 @@
-"""Workers of a store that do not all share memory: each server keeps clocks of its own, and is asked by messages."""
+"""Workers of a store that do not all share memory: each server keeps separate clocks, and serves requests by message.
+
+`Store` uses `SpreadWorkers` in place of `Workers` if `is_spread` returns True.
+"""
 
 from __future__ import annotations
 
@@ -18,31 +21,31 @@ from ringcomm._src.named.process_sets import ProcessSet, Session, global_process
 
 
 def is_spread(process_set: ProcessSet) -> bool:
-    """Whether some of its ranks share no memory: there are several hosts, or it is off."""
+    """Returns True if some ranks share no memory: there are several hosts, or shared memory is off."""
     return process_set.size() > 1 and (process_set.node is None or process_set.node.size != process_set.size())
 
 
 def service_of(session: Session) -> _core.StoreService:
-    """Of all stores of a session. The first call is collective over all ranks."""
+    """Returns the service for all stores of a session. The first call is collective over all ranks."""
     if "store" not in session.extras:
         session.extras["store"] = _core.StoreService(session.engine)
     return session.extras["store"]
 
 
 class RemoteShard:
-    """A shard in memory that this rank does not share: its owner's worker does what is asked for."""
+    """A shard in memory that this rank does not share. Its owner's worker performs the requests."""
 
     near = False
 
     def __init__(self, workers: SpreadWorkers, peer: int, number: int, count: int, element: int) -> None:
         self._workers, self._peer, self._number, self._element = workers, peer, number, element
         self._whole = whole(count)
-        self.told = Outcome(0, 0)  # last
+        self.told = Outcome(0, 0)  # result of the last request
 
     def apply(
         self, how: _core.RuleOptions, ranges: Ranges, arrays: Arrays, clock: int | None = None, due: Due | None = None
     ) -> Answer:
-        """As LocalShard.apply; does not wait. The arrays are let alone until it has been waited for."""
+        """Requests LocalShard.apply, without waiting. The arrays must stay unchanged until the answer."""
         return self._ask(how, ranges, arrays, None, clock, due)
 
     def gather(self, how: _core.RuleOptions, step: int, gradient: Flat, clock: int | None = None) -> Answer:
@@ -63,22 +66,25 @@ class RemoteShard:
         return answer
 
     def version(self) -> int:
-        """As it is now: a question and an answer."""
+        """Returns the current version. Costs one round trip."""
         return self.apply(_core.RuleOptions("get"), self._whole[:0], NOTHING)().version
 
     def group(self) -> int:
         return self.told.group
 
     def settle(self, how: _core.RuleOptions) -> None:
-        """Its owner does so when it hears that this rank has finished."""
+        """Does nothing: the owner settles when it learns that this rank has finished."""
 
     def broken(self) -> int:
         return 0
 
 
 class SpreadWorkers(AnyWorkers):
-    """As `Workers`, of ranks on any hosts. Collective over all ranks. Between hosts a clock rides on what is asked of a
-    server, whose answers come late where the consistency says so: each server's clocks say what *its* shards have seen.
+    """The counterpart of `Workers` for ranks on any hosts. Collective over all ranks.
+
+    Requests to servers on other hosts carry the worker's clock. If the consistency requires
+    waiting, the server delays its answer. Each server's clocks describe the requests that its own
+    shards have received.
     """
 
     spread = True
@@ -92,8 +98,8 @@ class SpreadWorkers(AnyWorkers):
         super().__init__(name, process_set, host.node if shares else None, near)
         self._servers = servers
         self.service, self.threaded = service_of(session), session.worker.threaded
-        self._numbers: list[int] = []  # of what is served here
-        self._served: list[Flat] = []  # its memory
+        self._numbers: list[int] = []  # numbers of the objects that this rank serves
+        self._served: list[Flat] = []  # memory of these objects
         table = _core.Clocks.bytes(self.size)
         self._memory = self.allocate(2 * table) if self.rank in servers else None
         addresses = dict(zip(servers, self.addresses(servers, self._memory, "clocks"), strict=True))
@@ -117,7 +123,7 @@ class SpreadWorkers(AnyWorkers):
         return RemoteShard(self, self.process_set.ranks[owner], self._number(what), count, element)
 
     def serve(self, what: str, shard: _core.Shard | None, clocks: _core.Clocks, how: _core.RuleOptions) -> None:
-        """From now on, to ranks that ask for it by this name."""
+        """Serves a shard to ranks that request it by the name ``what``."""
         self._numbers.append(self._number(what))
         self.service.serve(self._numbers[-1], shard, clocks, self.process_set.ranks, how)
 
@@ -129,7 +135,7 @@ class SpreadWorkers(AnyWorkers):
         return self._clocks[owner]
 
     def advance(self, clock: int | None) -> None:
-        """To near servers. RemoteShard ones are told with what is asked of them."""
+        """Advances this rank's clock on local servers. Remote servers receive it with the next request."""
         for clocks in self._clocks.values():
             clocks.set(self.rank, clock)
 
@@ -142,14 +148,14 @@ class SpreadWorkers(AnyWorkers):
         return list(self.session.engine.lost())
 
     def meet(self) -> None:
-        """Until all have come."""
+        """Blocks until all ranks have called it."""
         exchange([], f"{self.name}.meet", self.process_set)
 
     def part(self) -> None:
-        """This rank needs no server any more. Returns when nobody needs what is served here."""
+        """Ends this rank's use of all servers. Returns when no rank needs the memory that this rank serves."""
         get, nothing = _core.RuleOptions("get"), whole(0)[:0]
         for far in self._far:
-            far.apply(get, nothing, NOTHING, FINISHED)  # unanswered: who has heard it of all may leave
+            far.apply(get, nothing, NOTHING, FINISHED)  # no wait: a server leaves once all ranks have sent it
         for meetings in self._meetings.values():
             meetings.set(self.rank, None)
         if self.rank in self._meetings and self.rank in self._servers:
@@ -163,7 +169,7 @@ class SpreadWorkers(AnyWorkers):
         self._numbers, self._served = [], []
 
     def leave(self) -> None:
-        """Nobody near waits for this rank any more; far ones hear that it has left."""
+        """Sets this rank's clocks to infinity, so that no local rank waits for it. Remote ranks get a notification."""
         self.advance(None)
         for meetings in self._meetings.values():
             meetings.set(self.rank, None)

@@ -1,4 +1,8 @@
-"""A parameter store: weights that ranks push gradients to, and pull from, each at its own pace."""
+"""A parameter store: ranks push gradients to shared weights, and pull the weights, each at its own pace.
+
+`ParameterStore` and the torch optimizers wrap a `Store`, which combines `Shards` with a consistency
+model.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +25,20 @@ from ringcomm._src.decentralized.updates import Update
 from ringcomm._src.decentralized.workers import FINISHED, Workers
 from ringcomm._src.named.process_sets import ProcessSet
 
-_UNDER_WAY = 2  # pushes that other hosts have not answered yet
+_UNDER_WAY = 2  # pushes without a reply from other hosts
 
 
 class Store(Method):
-    """A replica's weights, of which parts may have rules of their own. Collective; the first rank's weights are taken.
+    """The weights of a replica in a parameter store, in parts with separate rules. Collective.
+
+    All ranks start with the first rank's weights.
 
     Args:
-        name: the same on all ranks, and nobody else's.
+        name: the same on all ranks, and used by no other store.
         replica: this rank's copy, in one fragment.
-        parts: (slice, rule) of all of it. The rule "get": gradients are gathered, and applied by hand where they are
-            (`Shards.own`), by ranks that do nothing else.
-        cuts: of each part, where it may be cut; if none are given, anywhere.
+        parts: (slice, rule) that cover the weights. The rule "get": gradients are gathered, and
+            dedicated servers apply them in Python (`Shards.own`).
+        cuts: positions at which each part may be cut; none: any position.
     """
 
     has_own_model = True
@@ -92,14 +98,17 @@ class Store(Method):
 
     # ---- a worker's steps --------------------------------------------------------------------------------------------
     def set_options(self, number: int, lr: float, **options: float) -> None:
-        """Of a part's rule, for this rank's next pushes."""
+        """Sets the options of a part's rule for this rank's next pushes."""
         self.shards[number].lr = lr
         for name, value in options.items():
             self.rules[number].set(name, value)
         self.rules[number].set("lr", lr)
 
     def push(self, gradient: Flat | None) -> None:
-        """Hands in a step's gradient (None: an overflow, nothing), which is let alone until two pushes later."""
+        """Pushes a step's gradient (None: skipped after an overflow).
+
+        The caller keeps the gradient unchanged until two pushes later.
+        """
         self._collect(_UNDER_WAY - 1 if self.workers.spread else 0)
         self._under_way.append(self._ask_push(gradient, None))
 
@@ -131,13 +140,13 @@ class Store(Method):
             raise ValueError(f"{self.name}: rank {self.workers.rank} is a dedicated server: call serve()")
 
     def _collect(self, keep: int) -> None:
-        """Waits for all pushes but so many."""
+        """Waits for all pushes except the last ``keep``."""
         while len(self._under_way) > keep:
             for answer in self._under_way.popleft():
                 answer()
 
     def due(self) -> Due | None:
-        """When this rank may go on."""
+        """Returns the condition for this rank's next step, or None."""
         if self.consistency.of_step:
             return AT_ANY_TIME, self.steps
         if self.consistency.staleness is not None:
@@ -145,7 +154,10 @@ class Store(Method):
         return None
 
     def global_weights(self) -> AbstractContextManager[None]:
-        """Within it the replica holds the weights as they are now; the next gradient is of what has been pulled."""
+        """Returns a context manager in which the replica holds the current weights.
+
+        The next gradient is still computed from the weights that were pulled.
+        """
         now = np.empty_like(self.weights)
         self._read(now)
         return self.replica.holding([now])
@@ -155,17 +167,18 @@ class Store(Method):
             shards.read(result[where])
 
     def pull(self, due: Due | None = None) -> None:
-        """Takes the weights, of which this rank's next gradient is, once that is due."""
+        """Waits until ``due`` is reached, then pulls the weights, from which the next gradient is computed."""
         parts = zip(self._where, self.shards, strict=True)
         self._under_way.append([shards.ask_pull(self.weights[where], due=due) for where, shards in parts])
         self._take()
         if due is not None and due[1] > 0:
-            # What was dropped is of the past. No shard is behind: nobody pushes to a step that has not begun there.
+            # Gradients of earlier steps were dropped, so this rank skips them. No shard is behind:
+            # no rank pushes to a step that has not begun there.
             self.steps = max(self.steps, min(self._groups()))
             self.workers.advance(self.steps)
 
     def _take(self) -> None:
-        """What has been asked for comes to be the replica's."""
+        """Waits for all requests, and writes the pulled weights to the replica."""
         self._collect(0)
         if self._pulled is not None:
             self._pulled[:] = self.weights
@@ -175,7 +188,7 @@ class Store(Method):
         self.pull()
 
     def rows(self, number: int, begins: Any, width: int, gradient: Flat | None, result: Flat | None) -> None:
-        """Of a part: applies its rule at once to rows of so many elements, which begin there, or reads them."""
+        """Applies the rule of a part immediately to rows of ``width`` elements, or reads the rows."""
         how = self.rules[number] if gradient is not None else _core.RuleOptions("get")
         self.shards[number].rows(how, begins, width, gradient, result)
 
@@ -190,7 +203,7 @@ class Store(Method):
             shards.change(how, flat[where])
 
     def step(self, gradient: Flat | None) -> None:
-        """Pushes, waits as the consistency says, and pulls."""
+        """Pushes, waits as the consistency requires, and pulls."""
         self._across.stepped()
         at_once = not self._gathers and self.consistency.staleness is None
         self._under_way.append(self._ask_push(gradient, self.weights if at_once else None))
@@ -208,7 +221,7 @@ class Store(Method):
 
     # ---- the end -----------------------------------------------------------------------------------------------------
     def _finish(self, serve: Callable[[], None] = lambda: None) -> None:
-        """Returns when all have finished, with the last weights. ``serve``: what this rank does meanwhile."""
+        """Returns with the final weights when all ranks have finished. ``serve``: called meanwhile."""
         self._collect(0)
         if self.workers.spread:
             self.workers.advance(None)
@@ -228,10 +241,11 @@ class Store(Method):
             self.pull()
         self.workers.part()
 
-    # ---- what it tells -----------------------------------------------------------------------------------------------
+    # ---- statistics and state
+    # -----------------------------------------------------------------------------------------
     @property
     def updates(self) -> int:
-        """That have been applied, of all ranks."""
+        """Number of updates that have been applied, of all ranks."""
         return max((version for shards in self.shards for version in shards.versions()), default=self.steps)
 
     def stats(self) -> dict[str, Any]:
@@ -244,13 +258,13 @@ class Store(Method):
         return self._stats(self.exchanges, self.workers.waited, self.bytes, **more, **self._across.stats())
 
     def record(self) -> list[list[tuple[int, int, int]]]:
-        """From now on, of every push of this rank: (shard, version read, version applied), a list for each part."""
+        """Starts a log of this rank's pushes: (shard, version read, version applied), one list per part."""
         for shards in self.shards:
             shards.log = []
         return [shards.log for shards in self.shards if shards.log is not None]
 
     def state(self) -> dict[str, Any]:
-        """This rank's shards and clock. Collective: nobody may push meanwhile."""
+        """Returns this rank's shards and clock. Collective: no rank may push meanwhile."""
         self.workers.meet()
         memories = [shards.bytes_of_mine() for shards in self.shards]
         state = {"clock": self.steps, "shards": [None if one is None else one.copy() for one in memories]}
@@ -258,7 +272,7 @@ class Store(Method):
         return state
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Collective."""
+        """Restores what `state` returned. Collective."""
         self.workers.meet()
         for shards, theirs in zip(self.shards, state["shards"], strict=True):
             mine = shards.bytes_of_mine()

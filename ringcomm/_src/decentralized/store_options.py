@@ -1,4 +1,4 @@
-"""What a store's arguments say."""
+"""The options of a parameter store, and functions that check them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Servers = str | int | Sequence[int]
 
 
 class StoreOptions(NamedTuple):
-    """As of `ringcomm.ParameterStore`."""
+    """Options as in `ringcomm.ParameterStore`."""
 
     consistency: Consistency
     servers: Servers
@@ -25,7 +25,7 @@ class StoreOptions(NamedTuple):
 
 
 def scale_of(scale: Scale) -> Callable[[int], float] | None:
-    """Raises ValueError for what is none."""
+    """Returns the function of the staleness, or None. Raises ValueError for an invalid scale."""
     if scale == "none":
         return None
     if scale == "inverse":
@@ -36,7 +36,7 @@ def scale_of(scale: Scale) -> Callable[[int], float] | None:
 
 
 def servers_of(servers: Servers, process_set: ProcessSet) -> list[int]:
-    """As ranks of the set. Raises ValueError for what names none."""
+    """Returns the servers as indices in the set. Raises ValueError for invalid servers."""
     if servers == "all":
         return list(range(process_set.size()))
     if isinstance(servers, int) and not isinstance(servers, bool):

@@ -1,8 +1,9 @@
-"""Who averages with whom: graphs, and the weights of a round as a matrix.
+"""Topologies for gossip: graphs of neighbours, and the weights of a round as a matrix.
 
-Row i of a round's matrix W says what rank i makes of what it gets: x_i <- sum over j of W[i, j] x_j. Rows that sum to 1
-keep what all agree on; columns too, and the mean of all ranks stays what it is. The spectral gap of a period's product
-says how fast ranks come to agree: in each period their distance shrinks by at least 1 - gap.
+Row i of a round's matrix W gives the new weights of rank i: x_i <- sum over j of W[i, j] x_j. If
+rows sum to 1, a consensus of all ranks is preserved; if columns do too, the mean is preserved. The
+spectral gap of a period's product gives the speed of convergence: in each period the distance
+between ranks shrinks by at least 1 - gap.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ Neighbours = Callable[[int, int, int], Iterable[int]]
 
 @dataclass(frozen=True)
 class Topology:
-    """``neighbours(rank, size, round)``: whom a rank hears in that round, itself left out. ``period(size)``: after so
-    many rounds it begins anew."""
+    """A graph of neighbours that may change from round to round.
+
+    ``neighbours(rank, size, round)``: the ranks that a rank receives from in that round, without
+    itself. ``period(size)``: number of rounds after which the graph repeats.
+    """
 
     name: str
     neighbours: Neighbours
@@ -30,23 +34,26 @@ class Topology:
     summary: str = ""
 
     def hears(self, rank: int, size: int, number: int) -> list[int]:
-        """In rising order. Raises ValueError for ranks that are none."""
+        """Returns the ranks that ``rank`` receives from, in rising order. Raises ValueError for ranks out of range."""
         found = sorted(set(self.neighbours(rank, size, number % self.period(size))) - {rank})
         if any(not 0 <= one < size for one in found):
             raise ValueError(f"topology {self.name!r}: rank {rank} of {size} hears {found}")
         return found
 
     def tells(self, rank: int, size: int, number: int) -> list[int]:
-        """Who hears this rank."""
+        """Returns the ranks that receive from this rank."""
         return [one for one in range(size) if rank in self.hears(one, size, number)]
 
     def matrix(self, size: int, number: int = 0) -> Matrix:
-        """Where all ranks hear and tell equally many: 1/(1 + neighbours) each. Else, of a graph whose edges go both
-        ways, Metropolis weights 1/(1 + the larger number of neighbours), the rest of it one's own: rows and columns
-        sum to 1. Source: Xiao and Boyd, Systems and Control Letters 53 (2004).
+        """Returns the weights of a round.
+
+        If all ranks have the same number of sources and destinations, all weights are 1/(1 +
+        neighbours). Otherwise, in a graph whose edges go both ways, they are the Metropolis weights
+        1/(1 + the larger number of neighbours). A rank's own weight is the remainder, so rows and
+        columns sum to 1. Source: Xiao and Boyd, Systems and Control Letters 53 (2004).
 
         Raises:
-            ValueError: neither holds: these weights would not keep the mean.
+            ValueError: neither condition holds, so these weights would not preserve the mean.
         """
         hears = [set(self.hears(rank, size, number)) for rank in range(size)]
         degrees = [len(one) for one in hears]
@@ -69,7 +76,7 @@ class Topology:
 class Proof:
     """Properties of a period's matrices, each of which is doubly stochastic."""
 
-    exact: bool  # a period gives every rank the mean
+    exact: bool  # after a period every rank has the mean
     gap: float  # 1 - the second largest singular value of the period's product
 
     def __str__(self) -> str:
@@ -78,7 +85,7 @@ class Proof:
 
 
 def prove(matrices: list[Matrix]) -> Proof:
-    """Computes the product of a period's matrices, and how far it is from the mean."""
+    """Computes the product of a period's matrices, and its distance from the mean."""
     size = len(matrices[0])
     product = functools.reduce(lambda done, one: one @ done, matrices, np.eye(size))
     apart = product - np.full((size, size), 1 / size)
@@ -91,7 +98,7 @@ def _log(size: int) -> int:
 
 
 def _grid(size: int) -> int:
-    """Columns of the most square grid of so many."""
+    """Returns the number of columns of the most square grid of ``size`` ranks."""
     return size // max(rows for rows in range(1, math.isqrt(size) + 1) if size % rows == 0)
 
 
@@ -103,7 +110,7 @@ def _torus(rank: int, size: int, number: int) -> list[int]:
 
 
 def _groups(rank: int, size: int, number: int, group: int) -> list[int]:
-    """Those whose numbers differ from this one's in one digit, to the base `group`."""
+    """Returns the ranks with numbers that differ from this rank's in one digit to the base `group`."""
     stride = group**number
     first = rank - rank // stride % group * stride
     return list(range(first, min(first + group * stride, size), stride))
@@ -114,12 +121,16 @@ def _square(size: int) -> int:
 
 
 def groups(group: int | None = None) -> Topology:
-    """Ranks in groups of so many (None: the root of their number, rounded up), each of which takes its mean, crosswise
-    in turn: in round i, ranks whose numbers to the base ``group`` differ in digit i only (a butterfly). A period gives
-    the mean exactly where the number of ranks is a power of ``group``.
+    """Creates the topology of groups that average in turn along each digit of the ranks' numbers (a butterfly).
+
+    In round i, the numbers of a group's ranks to the base ``group`` differ in digit i only. A period
+    gives the mean exactly if the number of ranks is a power of ``group``.
+
+    Args:
+        group: ranks in a group; None: the square root of the number of ranks, rounded up.
 
     Raises:
-        ValueError: a group of fewer than two.
+        ValueError: the group has fewer than two ranks.
     """
     if group is not None and group < 2:
         raise ValueError(f"group={group}: at least two ranks")
@@ -146,15 +157,16 @@ _known: dict[str, Topology] = {}
 def register_topology(
     name: str, neighbours: Neighbours, period: int | Callable[[int], int] = 1, summary: str = ""
 ) -> Topology:
-    """Makes a topology known by its name, on every rank alike.
+    """Registers a topology by name. Every rank must register the same topology.
 
     Args:
-        name: of no built-in one.
-        neighbours: ``neighbours(rank, size, round)``: ranks that a rank hears in that round.
-        period: rounds after which it begins anew, or a function of the size.
+        name: a name that no built-in topology has.
+        neighbours: ``neighbours(rank, size, round)``: ranks that a rank receives from in that
+            round.
+        period: rounds after which the graph repeats, or a function of the size.
 
     Raises:
-        ValueError: the name is taken by a built-in.
+        ValueError: a built-in topology has the name.
     """
     if name in BUILT_IN:
         raise ValueError(f"topology {name!r} is built in")
@@ -164,7 +176,7 @@ def register_topology(
 
 
 def topology(given: str | Topology) -> Topology:
-    """By its name. Raises ValueError: there is none."""
+    """Returns the topology of this name. Raises ValueError if there is none."""
     if isinstance(given, Topology):
         return given
     if given not in _known:

@@ -1,4 +1,4 @@
-"""What a parameter store does with a gradient: the rules of torch.optim's classes, natively, where the weights lie."""
+"""Rules by which a parameter store applies gradients: those of torch.optim's classes, in native code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop", "Update"]
 
 @dataclass(frozen=True)
 class Update:
-    """A rule and its options. ``lr`` and the others may be given anew with every push."""
+    """A rule and its options. Every push may set new values of ``lr`` and the other options."""
 
     rule: str
     options: Mapping[str, float] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Update:
         return _core.RuleOptions(self.rule, **self.options)
 
     def text(self) -> str:
-        """Which rule: what must be equal on all ranks."""
+        """Returns the parts of the rule that must be equal on all ranks."""
         return f"{self.rule} of {self.core().states} states"
 
 
@@ -33,7 +33,7 @@ def SGD(
     nesterov: bool = False,
     maximize: bool = False,
 ) -> Update:
-    """As ``torch.optim.SGD``."""
+    """Returns the rule of ``torch.optim.SGD``."""
     return Update("sgd", dict(locals()))
 
 
@@ -45,7 +45,7 @@ def Adam(
     maximize: bool = False,
     decoupled: bool = False,
 ) -> Update:
-    """As ``torch.optim.Adam``. Source: Kingma and Ba, arXiv:1412.6980."""
+    """Returns the rule of ``torch.optim.Adam``. Source: Kingma and Ba, arXiv:1412.6980."""
     given = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
     return Update("adam", given | {"maximize": maximize, "decoupled": decoupled})
 
@@ -57,14 +57,14 @@ def AdamW(
     weight_decay: float = 1e-2,
     maximize: bool = False,
 ) -> Update:
-    """As ``torch.optim.AdamW``. Source: Loshchilov and Hutter, arXiv:1711.05101."""
+    """Returns the rule of ``torch.optim.AdamW``. Source: Loshchilov and Hutter, arXiv:1711.05101."""
     return Adam(lr, betas, eps, weight_decay, maximize, decoupled=True)
 
 
 def Adagrad(
     lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False
 ) -> Update:
-    """As ``torch.optim.Adagrad``. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
+    """Returns the rule of ``torch.optim.Adagrad``. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
     return Update("adagrad", dict(locals()))
 
 
@@ -76,6 +76,6 @@ def RMSprop(
     momentum: float = 0.0,
     maximize: bool = False,
 ) -> Update:
-    """As ``torch.optim.RMSprop``, not centred."""
+    """Returns the rule of ``torch.optim.RMSprop``, not centred."""
     given = {"lr": lr, "beta2": alpha, "eps": eps, "weight_decay": weight_decay}
     return Update("rmsprop", given | {"momentum": momentum, "maximize": maximize})

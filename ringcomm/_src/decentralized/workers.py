@@ -1,4 +1,8 @@
-"""Ranks that use weights in common: how far each of them is, where they are of one host."""
+"""Ranks that use shared weights: their memory, their progress, and waiting for each other.
+
+`Workers` serves ranks of one host; `SpreadWorkers` (spread.py) those of several hosts. Methods in
+shared memory and parameter stores build on them.
+"""
 
 from __future__ import annotations
 
@@ -18,36 +22,37 @@ from ringcomm._src.named.agreement import exchange
 from ringcomm._src.named.process_sets import ProcessSet
 
 Flat = NDArray[Any]
-FINISHED = 2**63 - 1  # a clock
-_LOOK = 0.1  # seconds of a sleep, at most
-_TURN = 0.0005  # the same, of a rank whose worker has no thread
+FINISHED = 2**63 - 1  # clock of a rank that has finished
+_LOOK = 0.1  # longest sleep, in seconds
+_TURN = 0.0005  # longest sleep of a rank without a worker thread, in seconds
 
 
 class AnyWorkers(ABC):
-    """Ranks that use shared weights, on whatever hosts: memory, and waiting.
+    """Base class of the ranks that use shared weights, on any hosts.
 
     Args:
-        node: the arenas that this rank reaches, which are those of the ranks ``near`` (of the set).
+        node: the arenas that this rank can access, which belong to the ranks ``near``.
+        near: indices of these ranks in the set.
     """
 
-    spread = False  # every rank reaches all memory
-    threaded = True  # nobody needs this rank's worker
+    spread = False  # False: every rank reaches all memory
+    threaded = True  # no rank needs this rank's worker
 
     def __init__(self, name: str, process_set: ProcessSet, node: _core.Node | None, near: Sequence[int]) -> None:
         self.name, self.process_set, self.node = name, process_set, node
         self.rank, self.size = process_set.require_rank(), process_set.size()
         self.near, self.node_rank = near, near.index(self.rank)
         self.session = process_set.session()
-        self.waited = 0.0  # seconds
+        self.waited = 0.0  # seconds spent waiting
 
     def allocate(self, nbytes: int) -> Flat:
-        """Zeros, in this rank's arena if others are to reach them."""
+        """Allocates zeros, in this rank's arena if it shares memory."""
         memory = shared.flat(self.node, nbytes)
         memory[:] = 0
         return memory
 
     def addresses(self, owners: Sequence[int], mine: Flat | None, what: str) -> list[int]:
-        """Where each owner's memory is in this process; 0: out of reach. Collective."""
+        """Returns the address of each owner's memory in this process; 0: not accessible. Collective."""
         offset = -1
         if mine is not None and self.node is not None:
             found = self.node.offset_of(mine.ctypes.data, mine.nbytes)
@@ -69,7 +74,7 @@ class AnyWorkers(ABC):
     def wait(
         self, there: Callable[[], bool], clocks: _core.Clocks, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Until it is so. Whatever changes it wakes the clocks."""
+        """Blocks until ``there()`` is true. Every change that can make it true must wake the clocks."""
         since = time.monotonic()
         while True:
             seen = clocks.ticks()
@@ -81,18 +86,18 @@ class AnyWorkers(ABC):
         self.waited += time.monotonic() - since
 
     def sleep(self, clocks: _core.Clocks, seen: int) -> None:
-        """Until somebody wakes these clocks, or a moment; without a thread, the worker has turns meanwhile."""
+        """Sleeps until a rank wakes these clocks, or a time limit. Runs turns of a worker that has no thread."""
         if not self.threaded:
             self.session.worker.help()
         clocks.sleep(seen, _LOOK if self.threaded else _TURN)
 
     @abstractmethod
     def check(self) -> None:
-        """Raises PeerLostError if a worker has died, unless the others are to go on."""
+        """Raises PeerLostError if a worker has died, unless the other ranks continue."""
 
 
 class Workers(AnyWorkers):
-    """The ranks that use shared weights: their clocks, in the first one's memory. Collective."""
+    """The ranks of one host that use shared weights, with clocks in the first rank's memory. Collective."""
 
     def __init__(self, name: str, process_set: ProcessSet, on_loss: str = "end") -> None:
         if on_loss not in ("end", "continue"):
@@ -110,20 +115,21 @@ class Workers(AnyWorkers):
         self.clocks = _core.Clocks(address, self.size, self.node)
         self._meetings, self._met = _core.Clocks(address + table, self.size, self.node), 0
         self._numbers = np.asarray(CoreMemory(address + 2 * table, 8 * self.size, self._memory)).view(np.int64)
-        # Keeps the memory, at which others may look a moment longer than this rank, until ringcomm ends here.
+        # Peers may read the memory a little after this rank has finished. This reference keeps it
+        # until ringcomm ends here.
         self.session.at_end.append(self.leave)
         self.meet()
 
     def clocks_at(self, owner: int) -> _core.Clocks:
-        """Those that go with an owner's memory."""
+        """Returns the clocks for an owner's memory."""
         return self.clocks
 
     def advance(self, clock: int) -> None:
-        """This rank has done so much."""
+        """Advances this rank's clock."""
         self.clocks.set(self.rank, clock)
 
     def leave(self) -> None:
-        """Nobody waits for this rank any more."""
+        """Sets this rank's clocks to infinity, so that no rank waits for it."""
         self.clocks.set(self.rank, None)
         self._meetings.set(self.rank, None)
 
@@ -132,25 +138,28 @@ class Workers(AnyWorkers):
         answer: Callable[[Callable[[], bool]], None] = lambda until: None,
         settle: Callable[[], None] = lambda: None,
     ) -> None:
-        """This rank makes no more steps. Returns when none does, and all have come. ``answer(until)``: what this rank
-        does for others meanwhile; ``settle``: what is left to do once a rank has finished, and once all have."""
+        """Ends this rank's steps. Returns when all ranks have finished and have called it.
+
+        ``answer(until)``: serves other ranks meanwhile; ``settle``: called when this rank has
+        finished, and again when all ranks have.
+        """
         self.clocks.set(self.rank, None)
         settle()
         answer(self.all_finished)
         waited = self.waited
         self.wait(self.all_finished, self.clocks)
-        self.waited = waited  # for the end, not for a step
+        self.waited = waited  # the wait at the end does not count
         settle()
         self.meet()
 
     def check(self) -> None:
-        """Raises PeerLostError if a worker has died, unless the others are to go on."""
+        """Raises PeerLostError if a worker has died, unless the other ranks continue."""
         lost = self.lost()
         if lost and self._on_loss == "end":
             raise PeerLostError(f"{self.name}: rank {lost} died: its process has ended", tuple(lost))
 
     def lost(self) -> list[int]:
-        """Ranks of the world."""
+        """Returns the dead ranks, as ranks of the world."""
         gone = {*self.clocks.lost(), *self._meetings.lost()}
         return [self.process_set.ranks[one] for one in sorted(gone)]
 
@@ -158,24 +167,24 @@ class Workers(AnyWorkers):
         return self.clocks.live() == 0
 
     def count(self, steps: int) -> None:
-        """This rank has made so many."""
+        """Publishes this rank's number of steps."""
         self._numbers[self.rank] = steps
 
     def counted(self, rank: int) -> int:
-        """What a rank of the set has counted up to."""
+        """Returns the number that a rank of the set has published."""
         return int(self._numbers[rank])
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks, of those that died too."""
+        """Number of steps of all ranks, including ranks that died."""
         return int(self._numbers.sum())
 
     def part(self) -> None:
-        """This rank needs no other's memory any more. Returns when none needs this one's."""
+        """Ends this rank's use of the other ranks' memory. Returns when no rank needs this rank's memory."""
         self.meet()
 
     def meet(self) -> None:
-        """Until all that live have come: by shared memory alone, so that the dead hold up nobody."""
+        """Blocks until all live ranks have called it. It uses shared memory only, so dead ranks delay no rank."""
         self._met += 1
         self._meetings.set(self.rank, self._met)
         while not self._meetings.wait(-1, self._met, _LOOK):

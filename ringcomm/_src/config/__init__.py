@@ -1,1 +1,1 @@
-"""The options: their table, their checks, and Horovod's names for them."""
+"""Defines the options of ringcomm: their table, their checks, and Horovod's names for them."""

@@ -1,9 +1,9 @@
-"""Every option of ringcomm, in one place.
+"""Defines every option of ringcomm, and reads the options from the environment.
 
-Each field of `Config` is an option: its default, and what it means. The environment variable RINGCOMM_ and its name
-sets it, or else one of Horovod's (the first that is set wins). The environment is read once, when the first
-communicator is made; rank 0's values are then used by all ranks for everything that ranks must agree on. Sizes take a
-suffix: ``512K``, ``64M``, ``1G`` (powers of 1024).
+Each field of `Config` is an option, with its default and its meaning. The environment variable
+RINGCOMM_<NAME> sets it, or a variable of Horovod; the first that is set wins. The environment is
+read once, when the first communicator is made. All ranks then use rank 0's values of the options
+that must agree. Sizes take a suffix: ``512K``, ``64M``, ``1G`` (powers of 1024).
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from ringcomm._src.core import _core
 
 logger = logging.getLogger("ringcomm")
 
-# What prices schedules, and a guess at it (a 10 Gbit/s network) for where nothing has been measured.
+# Parameters of the model that prices schedules. These defaults, for a 10 Gbit/s network, are used
+# if no value is set or measured.
 NETWORK = {
     "alpha": 20e-6,
     "beta": 8e-10,
@@ -52,8 +53,14 @@ def _option(
     own: bool = False,
     least: int = 0,
 ) -> Any:
-    """`horovod`: variables of Horovod's that set it too. `parse`: of a text; None: as others of the default's type.
-    `own`: every rank keeps its own value; otherwise rank 0's is used by all. `least`: of numbers."""
+    """Defines an option.
+
+    Args:
+        horovod: variables of Horovod that set it too.
+        parse: makes a value from a text; None: derived from the type of the default.
+        own: True if every rank keeps its own value; otherwise all ranks use rank 0's.
+        least: smallest value of a number.
+    """
     parse = parse or (parse_flag if isinstance(default, bool) else type(default))
     metadata = {"parse": parse, "meaning": meaning, "horovod": horovod, "own": own, "least": least}
     return dataclasses.field(default=default, metadata=metadata)
@@ -65,7 +72,7 @@ def _variables(option: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The options of a communicator; `Config.from_environment()` reads them, keyword arguments override."""
+    """The options of a communicator. `Config.from_environment()` reads them; keyword arguments override."""
 
     algorithm: str = _option(
         "", "of all-reduces that name none, where it can run; empty: chosen by rules and the model. Adasum has its own"
@@ -200,7 +207,8 @@ class Config:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Config:
-        """Raises ValueError naming the variable for a value that makes no sense."""
+        """Reads the options from environment variables. Raises ValueError that names a variable with an invalid
+        value."""
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for option in dataclasses.fields(cls):
@@ -216,20 +224,25 @@ class Config:
         return cls(**(values | switches | overrides))
 
     def network(self) -> _core.Network:
-        """What the model uses: what is set or measured, and a guess for the rest."""
+        """Returns the parameters of the model: values that are set or measured, and defaults for the rest."""
         return _core.Network(**{name: getattr(self, name) or guess for name, guess in NETWORK.items()})
 
     def channel(
         self, hosts: Sequence[int], own: _core.CustomAlgorithms | None = None, account: _core.Account | None = None
     ) -> _core.ChannelConfig:
-        """`hosts`: of each rank; `own`: users' algorithms; `account`: where calls are counted. Raises ValueError for a
-        tuning file that cannot be used."""
+        """Returns the options in the form that a channel takes. Raises ValueError if the tuning file cannot be used.
+
+        Args:
+            hosts: the host of each rank.
+            own: custom algorithms.
+            account: counts the calls.
+        """
         return _core.ChannelConfig(self, self.network(), hosts, rules.parse(self.tuning_file), own, account)
 
     def agreed(self, all_configs: list[Config], rank: int) -> Config:
-        """What this rank uses, given every rank's: rank 0's values except for options that are each rank's own.
+        """Returns the options that this rank uses: rank 0's values, except for options that each rank keeps.
 
-        Rank 0 logs one note if others had asked for something else.
+        Rank 0 logs one warning if other ranks have different values. `all_configs`: the options of all ranks.
         """
         first = all_configs[0]
         shared = [option.name for option in dataclasses.fields(self) if not option.metadata["own"]]
@@ -248,13 +261,13 @@ class Config:
 
 @functools.cache
 def from_environment() -> Config:
-    """The process's options, read once."""
+    """Returns the options of the process, which are read once, and sets the log level."""
     config = Config.from_environment()
     logger.setLevel(config.log_level.upper())
     return config
 
 
-# Further variables: of launchers and helpers, of elastic jobs, and of the tests.
+# Further variables, which are no options: launchers, elastic jobs and ringcomm.run set them.
 OTHER_VARIABLES = (
     "RINGCOMM_ELASTIC",
     "RINGCOMM_ELASTIC_DRIVER",
@@ -265,13 +278,13 @@ OTHER_VARIABLES = (
     "RINGCOMM_RUN_ADDRESS",
     "RINGCOMM_RUN_KEY",
 )
-_TESTS = "RINGCOMM_TEST_"  # begins the names of the tests' own variables
+_TESTS = "RINGCOMM_TEST_"  # prefix of variables of the tests
 
 _unknown_noted = False
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Variables of ringcomm's that are no option, each as a line that names the nearest option."""
+    """Returns one line for each RINGCOMM_ variable that is no option; the line names the nearest option."""
     known = [_variables(option)[0] for option in dataclasses.fields(Config)] + list(OTHER_VARIABLES)
     return [
         f"{name} is no option of ringcomm{nearest(name, known)}"
@@ -281,7 +294,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def note_unknown(environment: Mapping[str, str], rank: int = 0) -> None:
-    """Logs them, once in a job: by rank 0 of the first communicator of a process."""
+    """Logs unknown variables, once per process and only on rank 0 of the process's first communicator."""
     global _unknown_noted
     if not _unknown_noted and rank == 0 and (lines := unknown_variables(environment)):
         logger.warning("set, but without effect: %s. `ringcomm info` lists the options", "; ".join(lines))
@@ -289,7 +302,7 @@ def note_unknown(environment: Mapping[str, str], rank: int = 0) -> None:
 
 
 def options() -> list[dict[str, Any]]:
-    """All options as rows: name, default, variables, meaning. For documentation and `ringcomm info`."""
+    """Returns all options as rows (name, default, variables, meaning), for documentation and `ringcomm info`."""
     return [
         {
             "name": option.name,

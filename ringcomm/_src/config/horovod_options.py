@@ -1,4 +1,8 @@
-"""Horovod's environment variables that are not simply another name of an option of ours (those are in config.py)."""
+"""Handles Horovod's environment variables that are not another name of an option; config.py has the others.
+
+Some are switches that set an option to a fixed value. The rest are accepted without effect, and a
+log message says so.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 logger = logging.getLogger("ringcomm")
 
 
-# Switches, and the option that each sets here, with its value. Taken as Horovod does: a number above 0 is "on".
+# Switches, and the option and value that each sets. A number above 0 is "on", as in Horovod.
 SWITCHES: dict[str, tuple[str, Any]] = {
     "HOROVOD_STALL_CHECK_DISABLE": ("stall_warn_seconds", 0.0),
     "HOROVOD_MPI_THREADS_DISABLE": ("mpi_threads", False),
@@ -21,7 +25,7 @@ _ONLY_MPI = "all data and control messages go over MPI and shared memory"
 _FIXED = "the number of ranks is fixed"
 _LAUNCHER = "MPI says which rank this is and where"
 
-# Accepted and without effect: why.
+# Variables that are accepted without effect, with the reason.
 IGNORED: dict[str, str] = {
     "HOROVOD_CYCLE_TIME": _NO_CYCLES,
     "HOROVOD_AUTOTUNE": _MODEL,
@@ -62,7 +66,8 @@ IGNORED: dict[str, str] = {
 
 
 def _is_news(name: str, value: str) -> bool:
-    """Not if it is empty, off, as Horovod's launcher sets it, or asks for what is the case anyway."""
+    """Returns True if the log should mention the variable. False: it is empty, off, set by Horovod's launcher, or
+    requests existing behaviour."""
     if value in ("", "0") or IGNORED[name] is _LAUNCHER or name == "HOROVOD_DYNAMIC_PROCESS_SETS":
         return False
     return IGNORED[name] is not _ONLY_MPI or value.lower() != "mpi"
@@ -79,12 +84,12 @@ def is_on(text: str) -> bool:
 
 
 def switched(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The options that Horovod's switches set."""
+    """Returns the options that Horovod's switches set."""
     return dict(setting for name, setting in SWITCHES.items() if is_on(environment.get(name, "")))
 
 
 def note_ignored(environment: Mapping[str, str]) -> None:
-    """Logs, once in this process, which of Horovod's variables are set and have no effect here."""
+    """Logs which variables of Horovod are set without effect, each once per process."""
     notes = [
         f"{name} ({why})"
         for name, why in IGNORED.items()

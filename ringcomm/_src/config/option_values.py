@@ -1,4 +1,4 @@
-"""Values of options as people write them. Each function raises ValueError for what it does not understand."""
+"""Parses values of options. Each function raises ValueError for an invalid text. config.py uses them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLICA_CHECK_EVERY = 1000  # steps
 
 
 def replica_check(text: str) -> tuple[str, int]:
-    """(warn or error, steps from one check to the next; 0: none), of a value of the option."""
+    """Parses a value of the option. Returns ("warn" or "error", steps between two checks; 0: no checks)."""
     value = text.strip().lower()
     mode, _, number = value.partition(":")
     if value.isdecimal():
@@ -62,5 +62,5 @@ def parse_replica_check(text: str) -> str:
 
 
 def parse_trace(text: str) -> str:
-    """Horovod's "DYNAMIC" stands for a timeline that the program starts itself."""
+    """Returns the file of a timeline. Horovod's "DYNAMIC" gives "": the program starts the timeline itself."""
     return "" if text == "DYNAMIC" else text

@@ -1,4 +1,7 @@
-"""Tuning files: rules that say what runs, by collective, size and number of ranks. docs/tuning.md has an example."""
+"""Reads tuning files: rules that select an algorithm by collective, size and number of ranks.
+
+docs/tuning.md has an example. Rank 0 reads the file, and all ranks get its text with the options.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,15 @@ from ringcomm._src.core import _core
 
 FIELDS = ("collective", "bytes", "ranks", "algorithm", "segment")
 LARGEST = (1 << 63) - 1
-_UNREAD = "!"  # begins what stands for a file that cannot be used
+_UNREAD = "!"  # prefix of the message that `read` returns for a file that cannot be used
 
 
 def read(file: str) -> str:
-    """The rules of a file as text, which says what is wrong if they cannot be used: an error on every rank then, once
-    rank 0's options are known to all."""
+    """Returns the rules of a file as a text.
+
+    If the file cannot be used, returns a text with the reason. `parse` then raises it on every rank, after the ranks
+    have exchanged their options.
+    """
     try:
         text = json.dumps(json.loads(Path(file).read_text(encoding="utf-8")))
         parse(text)
@@ -26,7 +32,7 @@ def read(file: str) -> str:
 
 
 def parse(text: str) -> list[_core.Rule]:
-    """What `read` gave, as rules; "" has none. Raises ValueError."""
+    """Parses the text that `read` returned; "" has no rules. Raises ValueError if the file cannot be used."""
     if text.startswith(_UNREAD):
         raise ValueError(f"RINGCOMM_TUNING_FILE={text.removeprefix(_UNREAD)}")
     document = json.loads(text) if text else []
@@ -54,7 +60,7 @@ def _rule(given: Any, index: int) -> _core.Rule:
 
 
 def _range(given: Any) -> tuple[int, int]:
-    """ "64K-1M", "64K-", "-1M", "4K" or 4096; both ends included."""
+    """Parses a range: "64K-1M", "64K-", "-1M", "4K" or 4096. Both ends are included."""
     low, dash, high = str(given).partition("-")
     first = parse_size(low) if low.strip() else 0
     if not dash:

@@ -1,1 +1,1 @@
-"""The end of a process, and how its peers learn of it."""
+"""Handles the end of a process: notifies its peers, or ends the job."""

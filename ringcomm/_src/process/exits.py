@@ -1,16 +1,18 @@
-"""However a rank ends, its peers hear of it.
+"""Notifies peers when a rank ends, or ends the job. Communicators and the session of named operations register here.
 
-An exception, ``sys.exit`` or Ctrl-C on one rank otherwise leaves the others waiting for ever, and this rank too: MPI's
-finalisation waits for everybody. So, in a job of several ranks, while a communicator is open:
+Without it, an exception, ``sys.exit`` or Ctrl-C on one rank leaves its peers waiting for ever. This
+rank waits too, because MPI_Finalize waits for all ranks. The rules apply to a job of several ranks
+while a communicator is open:
 
-- an unhandled exception or Ctrl-C ends the job: the traceback, then one line that names the rank, then ``MPI_Abort``;
-- so does ``sys.exit``, or any other SystemExit, with a status that is not zero;
-- under ``ringrun --survive`` both end this rank alone;
-- the end of the script is a goodbye: peers that still need this rank get RankLeftError, which ends the job if nobody
-  handles it; this one sleeps until they end as well;
-- a forked child can use nothing of ringcomm, and its end means nothing.
+- An unhandled exception or Ctrl-C ends the job: the process prints the traceback and one line that
+  names the rank, then calls ``MPI_Abort``.
+- ``sys.exit``, or any other SystemExit, with a nonzero status does the same.
+- Under ``ringrun --survive`` both end only this rank.
+- At the end of the script the rank leaves. Peers that still need it get RankLeftError, which ends
+  the job unless the program handles it. This rank sleeps until its peers end as well.
+- A forked child cannot use ringcomm, and its end has no effect on the job.
 
-A process of one rank ends as any Python program does.
+A job of one rank ends as any Python program does.
 """
 
 from __future__ import annotations
@@ -35,30 +37,30 @@ from ringcomm._src.platform.mpi_link import any_lost, await_ends
 from ringcomm._src.platform.workers import live_workers
 from ringcomm._src.process import guardian
 
-INTERRUPTED = 130  # what shells report for Ctrl-C
+INTERRUPTED = 130  # exit status that shells report for Ctrl-C
 
 
 class Watched(Protocol):
-    """Something that peers may wait for."""
+    """An object, such as a communicator, in which peers may wait for this rank."""
 
     def _leave(self, why: str) -> None:
-        """Says goodbye to the peers. Not collective."""
+        """Notifies the peers that this rank leaves. Not collective."""
 
     def _disable(self, error: Exception) -> None:
-        """Makes every later use raise `error`, and touches nothing else."""
+        """Makes every later use raise `error`, and changes nothing else."""
 
 
 _watched: dict[int, Watched] = {}
 
 
 def watch(it: Watched) -> None:
-    """From now on the end of this process is told to `it`'s peers."""
+    """Registers `it`: when this process ends, the peers of `it` are notified."""
     _watched[id(it)] = it
     _install()
 
 
 def unwatch(it: Watched) -> None:
-    """Its peers have no more to be told."""
+    """Cancels `watch`: the peers of `it` need no notification any more."""
     _watched.pop(id(it), None)
 
 
@@ -76,20 +78,20 @@ def _install() -> None:
 
 
 def _exit(status: Any = None, /) -> None:
-    """As sys.exit: raises SystemExit(status). Before Python 3.12 sys.exit made no exception object that could be seen
-    to end."""
+    """Replaces sys.exit: raises SystemExit(status). Before Python 3.12 the original sys.exit made no exception object
+    that the core could observe at exit."""
     raise SystemExit(*status) if isinstance(status, tuple) else SystemExit(status)
 
 
 def leave(why: str) -> None:
-    """Leaves all peers, while this process goes on: those that wait for it get RankLeftError, with `why`."""
+    """Leaves all peers while this process continues. Peers that wait for it get RankLeftError with the reason `why`."""
     for it in reversed(list(_watched.values())):
         it._leave(why)
     _watched.clear()
 
 
 def finish() -> None:
-    """Does now what the end of this process does, and finalises MPI. Collective over the ranks."""
+    """Runs now what otherwise runs at the end of this process, and finalises MPI. Collective over all ranks."""
     atexit.unregister(_at_exit)
     _at_exit()
     mpi_library.finalize_beside_threads()
@@ -97,7 +99,7 @@ def finish() -> None:
 
 # ---- ending the job --------------------------------------------------------------------------------------------------
 def _all_ranks() -> Any:
-    """MPI's communicator of all ranks while MPI runs, else None."""
+    """Returns MPI.COMM_WORLD while MPI runs, else None."""
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
         return None
@@ -105,7 +107,7 @@ def _all_ranks() -> Any:
 
 
 def _world() -> Any:
-    """The same if there are several and peers may be waiting, else None."""
+    """Returns MPI.COMM_WORLD if it has several ranks and peers may be waiting for this one, else None."""
     if not _watched or os.getpid() != process.rank_process:
         return None
     world = _all_ranks()
@@ -113,8 +115,10 @@ def _world() -> Any:
 
 
 def end_job(cause: str, status: int) -> None:
-    """Ends all ranks, this one included, after one line that says why; this one alone, where the others are to survive.
-    With one rank: does nothing."""
+    """Prints one line with the cause and ends all ranks; under ``survive``, ends only this rank.
+
+    Does nothing in a job of one rank.
+    """
     world = _world()
     if world is None:
         return
@@ -128,10 +132,10 @@ def end_job(cause: str, status: int) -> None:
         except (AttributeError, OSError, ValueError):  # closed, or None
             pass
     timeline.flush()
-    guardian.stop()  # what follows is known
+    guardian.stop()  # the line above has reported the end, so the guardian must not
     if alone:
         os._exit(status)
-    time.sleep(0.2)  # launchers forward what was written before they learn of the abort
+    time.sleep(0.2)  # gives launchers time to forward the output before the abort
     mpi_library.abort(world, status)
 
 
@@ -156,13 +160,15 @@ def _wrap_excepthook() -> None:
 
 
 def _wrap_thread_excepthook() -> None:
-    """A thread that dies of ringcomm's own errors, or inside a call, leaves peers waiting; any other thread's error is
-    its own."""
+    """Makes an unhandled error of a thread end the job, if it is ringcomm's error or was raised in a ringcomm call.
+
+    Such a thread leaves peers waiting. Errors of other threads affect only those threads.
+    """
     previous = threading.excepthook
 
     def ringcomm_thread_excepthook(arguments: threading.ExceptHookArgs) -> None:
         previous(arguments)
-        if issubclass(arguments.exc_type, SystemExit):  # ends the thread only
+        if issubclass(arguments.exc_type, SystemExit):  # ends only the thread
             return
         if isinstance(arguments.exc_value, RingcommError) or _passes_through_ringcomm(arguments.exc_traceback):
             name = arguments.thread.name if arguments.thread else "a thread"
@@ -193,17 +199,21 @@ def _at_exit() -> None:
     for worker in live_workers().values():
         worker.stop()
     timeline.stop()
-    # Not in MPI_Finalize: if others abort while a rank is in there, Open MPI's launcher may crash or hang.
+    # Waits here and not in MPI_Finalize: if peers abort while a rank is in MPI_Finalize, Open MPI's
+    # launcher may crash or hang.
     await_ends()
-    if any_lost():  # MPI_Finalize would wait for the dead
+    if any_lost():  # MPI_Finalize would wait for the dead ranks
         mpi_library.keep_unfinalized()
         _core.end_without_mpi(status or hasattr(sys, "last_value"))
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------
 def _in_child() -> None:
-    """The child has no worker thread, shares MPI's connections with its parent, and may hold its locks: it touches
-    nothing."""
+    """Disables ringcomm in a forked child.
+
+    The child has no worker thread, shares MPI's connections with its parent, and may hold copies of locked locks. So
+    it must not use or destroy any object of ringcomm.
+    """
     process.enter_child()
     _core.enter_child(process.forked)
     guardian.disconnect()
@@ -212,4 +222,4 @@ def _in_child() -> None:
     for it in (*_watched.values(), *live_workers().values()):
         if hasattr(it, "_disable"):
             it._disable(error)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed here: destructors would wait for the worker
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed in the child: destructors would wait for the worker

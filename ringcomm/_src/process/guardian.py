@@ -1,8 +1,9 @@
-"""Names the rank that died, and ends the job if its launcher does not.
+"""Starts the guardian of a host: a process that names a rank that died, and ends the job if its launcher does not.
 
-One process a host, the guardian, sleeps on a connection to each of the host's ranks. Launchers name a process at best,
-and end the other ranks before these notice the death by a call. Slurm's srun leaves the other ranks running, unless it
-is started with --kill-on-bad-exit: then the guardian ends the step after a while in which ranks may end by themselves.
+A launcher names at most a process, and ends the other ranks before a call of theirs detects the
+death. The guardian sleeps on a connection to each rank of the host and prints the rank. Slurm's
+srun leaves the other ranks running unless it is started with --kill-on-bad-exit. The guardian then
+ends the step after a grace period, in which ranks may end by themselves.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from ringcomm._src.core import _core
 from ringcomm._src.elastic.agent.protocol import GENERATION
 from ringcomm._src.platform import launchers
 
-_TIMEOUT = 10.0  # seconds that a host's ranks wait for each other
-_GRACE = 10  # seconds from a death until the job is ended
-_ENDING = 0.2  # seconds that the guardian may take to end
-_PIDFD_GETFD = 438  # number of the system call, the same on all processors
+_TIMEOUT = 10.0  # seconds that the ranks of a host wait for each other
+_GRACE = 10  # seconds from a death until the guardian ends the job
+_ENDING = 0.2  # seconds that `stop` waits for the guardian to end
+_PIDFD_GETFD = 438  # number of the system call, identical on all processors
 
 _connection: socket.socket | None = None  # to the guardian
-_guardian: int | None = None  # its process, on the rank that started it
+_guardian: int | None = None  # process id of the guardian, on the rank that started it
 
 
 class Hello(NamedTuple):
-    """What a rank tells its host's others."""
+    """The message that a rank sends to the other ranks of its host."""
 
     pid: int
-    guarded: bool  # by the guardian of an earlier communicator
+    guarded: bool  # True if a guardian of an earlier communicator guards the rank
 
 
 def hello() -> Hello:
@@ -43,14 +44,16 @@ def hello() -> Hello:
 
 
 def watch(rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> None:
-    """Guards the ranks of this host: those of the first communicator of several processes. Collective over the host.
-    In elastic jobs the driver names deaths, and ends ranks that have done nothing wrong.
+    """Starts the guardian for the ranks of this host. Collective over the host.
+
+    Only the first communicator of several processes starts one. Elastic jobs have none: the driver names deaths there,
+    and ends ranks that have not failed.
 
     Args:
-        rank: of this process.
+        rank: rank of this process.
         size: number of ranks of the communicator.
-        hellos: of the ranks of this host.
-        survive: a rank's death leaves the other ranks running.
+        hellos: messages of the ranks of this host, by rank.
+        survive: if True, a rank's death leaves the other ranks running.
     """
     global _connection, _guardian
     threads = len({it.pid for it in hellos.values()}) < len(hellos)
@@ -58,7 +61,8 @@ def watch(rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> N
         return
     first = min(hellos)
     address = f"\0ringcomm-guardian-{hellos[first].pid}"
-    # Without process descriptors, or in a sandbox without processes, deaths go unnamed and nothing else is lost.
+    # If process descriptors or new processes are not available, deaths are not named. Everything
+    # else works.
     with contextlib.suppress(OSError, AttributeError, ValueError):
         if rank == first:
             _connection, _guardian = _start(address, rank, size, hellos, survive)
@@ -74,13 +78,13 @@ def _connect(address: str, rank: int) -> socket.socket:
             try:
                 connection.connect(address)
                 break
-            except OSError:  # not there yet, or its queue is full
+            except OSError:  # the listener is not ready yet, or its queue is full
                 if time.monotonic() > deadline:
                     raise
             time.sleep(0.002)
         connection.send(rank.to_bytes(4, "little"))
         connection.settimeout(_TIMEOUT)
-        connection.recv(1)  # the guardian runs: from now on a death is named
+        connection.recv(1)  # the guardian runs: it names every later death
         connection.settimeout(None)
     except BaseException:
         connection.close()
@@ -118,7 +122,8 @@ def _start(address: str, rank: int, size: int, hellos: Mapping[int, Hello], surv
 
 
 def _descriptor(pid: int, scope: contextlib.ExitStack) -> int:
-    """Becomes readable when the process ends; -1 if it has ended: then its connection is closed."""
+    """Returns a descriptor that becomes readable when the process ends. Returns -1 if it has ended; its connection is
+    then closed."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -128,14 +133,14 @@ def _descriptor(pid: int, scope: contextlib.ExitStack) -> int:
 
 
 def stop() -> None:
-    """From now on processes of this host may end as they like."""
+    """Silences the guardian: processes of this host may end from now on without a message."""
     global _guardian
     if _connection is not None:
-        with contextlib.suppress(OSError):  # it is gone
+        with contextlib.suppress(OSError):  # the guardian has ended
             _connection.send(b".")
     if _guardian is not None:
         pid, _guardian = _guardian, None
-        deadline = time.monotonic() + _ENDING  # after a death it stays, to end the other ranks
+        deadline = time.monotonic() + _ENDING  # after a death the guardian stays, to end the other ranks
         with contextlib.suppress(OSError):  # the program has waited for all its children
             while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < deadline:
                 time.sleep(0.001)
@@ -143,7 +148,8 @@ def stop() -> None:
 
 
 def disconnect() -> None:
-    """Also in a forked child, whose copy would keep the connection open when its parent dies."""
+    """Closes the connection to the guardian. A forked child must call it: its copy would keep the connection open when
+    its parent dies."""
     global _connection, _guardian
     if _connection is not None:
         _connection.close()
@@ -151,16 +157,17 @@ def disconnect() -> None:
 
 
 def _where_to_write(scope: contextlib.ExitStack) -> tuple[int, int]:
-    """A descriptor for the line, and that of a process whose end is awaited before (-1: none).
+    """Returns a descriptor to write the line to, and a descriptor of a process to wait for before that (-1: none).
 
-    Our stderr; but MPICH's launcher does not read the ranks' any more once a rank has died. If that launcher runs on
-    this host, its own stderr.
+    The first is this process's stderr. But MPICH's launcher stops reading the stderr of ranks once a rank has died, so
+    it is the launcher's stderr if that launcher runs on this host.
     """
     proxy = os.getppid()
     if _name_of(proxy) == "hydra_pmi_proxy" and _name_of(launcher := _parent_of(proxy)).startswith("mpi"):
         with contextlib.suppress(OSError):
             process = _descriptor(launcher, scope)
-            # The same open file, for a second one of a regular file has a second position: each overwrites the other.
+            # Shares the launcher's open file description. A second open() of a regular file has its
+            # own position, so the two writers would overwrite each other.
             same = ctypes.CDLL(None).syscall(_PIDFD_GETFD, process, 2, 0)
             if same >= 0:
                 scope.callback(os.close, same)

@@ -1,1 +1,1 @@
-"""Timeline, events and statistics."""
+"""Records what ringcomm does: timeline, events and statistics."""

@@ -1,4 +1,8 @@
-"""What this rank has moved: the counters of all its communicators and of its named operations, as tables."""
+"""Counts calls, messages and bytes of this rank, and shows them as tables.
+
+Each communicator, and the engine, has a ledger of counters that the core increments.
+:func:`stats` adds up those of the process; it is ``ringcomm.stats``.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +21,17 @@ NS = 1e-9
 
 @dataclasses.dataclass(frozen=True)
 class OperationStats:
-    """What one operation by one algorithm has moved, on this rank.
+    """Numbers of calls, messages, bytes and seconds of one operation by one algorithm, on this rank.
 
-    Bytes and messages are those that this rank handed to MPI, or got from it. ``memory_bytes`` are what it read from,
-    or wrote to, memory that it shares with the ranks of its host: one copy counts once, on the rank that makes it.
+    Bytes and messages are those that this rank passed to MPI or got from it. ``memory_bytes`` are the bytes that it
+    read from, or wrote to, memory that the ranks of its host share. A copy counts once, on the rank that makes it.
 
-    ``bytes_saved`` are those that would have been sent too, had elements not been encoded (``wire=``,
-    ``compression=``); less than none where pieces are so short that encoding makes them longer.
+    ``bytes_saved`` is the number of bytes that encoding (``wire=``, ``compression=``) saved. It is negative if the
+    messages are so short that encoding makes them longer.
 
-    ``seconds_waited`` is how long callers did nothing but wait, ``seconds_lasted`` how long it took from each
-    submission to its completion, ``seconds_encoding`` how long the core encoded and decoded. All are 0.0 unless clocks
-    are looked at (``RINGCOMM_STATS=1``).
+    ``seconds_waited`` is the time in which callers only waited. ``seconds_lasted`` is the time from each submission to
+    its completion. ``seconds_encoding`` is the time in which the core encoded and decoded. All three are 0.0 without
+    ``RINGCOMM_STATS=1``.
     """
 
     operation: str
@@ -45,31 +49,36 @@ class OperationStats:
 
     @property
     def hidden(self) -> float | None:
-        """The share of the time, from submission to completion, in which the caller did something else: 0.0 to 1.0.
-        None where no clock was looked at."""
+        """Fraction (0.0 to 1.0) of the time from submission to completion in which the caller did not wait; None
+        without times."""
         if self.seconds_lasted <= 0:
             return None
         return max(0.0, 1 - self.seconds_waited / self.seconds_lasted)
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields, and ``hidden``."""
+        """Returns all fields, and ``hidden``."""
         return {**dataclasses.asdict(self), "hidden": self.hidden}
 
 
-NUMBERS = tuple(field.name for field in dataclasses.fields(OperationStats))[2:]  # as the core lists them
+NUMBERS = tuple(field.name for field in dataclasses.fields(OperationStats))[2:]  # in the core's order
 COUNTS, TIMES = NUMBERS[:-3], NUMBERS[-3:]
 
 
 @dataclasses.dataclass(frozen=True)
 class Stats:
-    """What this rank has moved, by operation and algorithm. ``str()`` is a table.
+    """Statistics of this rank, by operation and algorithm. ``str()`` is a table.
 
-    ``operation`` is a collective's name (gather and scatter are ``"alltoall"``), ``"send"`` or ``"recv"``; or one of
-    ``"training step"`` (of optimizers: the time of whole steps, whose bytes are in ``"allreduce"``), ``"comparison"``
-    (of ordered calls, before data moves), ``"agreement"`` (on named operations), ``"replica check"`` (of parameters, by
-    its result: ``"equal"`` or ``"different"``) and ``"failed"``. ``algorithm`` is what
-    ran: a schedule's name, ``"shared"`` (the host's memory), ``"inline"`` (with the comparison), ``"local"`` (one
-    rank); of messages ``"memory"``, ``"network"`` or ``"self"``.
+    ``operation`` is one of:
+
+    - the name of a collective (gather and scatter are ``"alltoall"``), ``"send"`` or ``"recv"``;
+    - ``"training step"``: the time of complete steps of optimizers, whose bytes are in ``"allreduce"``;
+    - ``"comparison"``: the consistency check of ordered calls, before data moves;
+    - ``"agreement"``: the agreement of ranks on named operations;
+    - ``"replica check"``: comparisons of parameters, by result (``"equal"`` or ``"different"``);
+    - ``"failed"``.
+
+    ``algorithm`` is the name of the schedule that ran, ``"shared"`` (in the host's shared memory), ``"inline"`` (within
+    the consistency check) or ``"local"`` (one rank). For messages it is ``"memory"``, ``"network"`` or ``"self"``.
     """
 
     operations: tuple[OperationStats, ...] = ()
@@ -78,10 +87,10 @@ class Stats:
         return iter(self.operations)
 
     def of(self, operation: str, algorithm: str | None = None) -> OperationStats:
-        """One operation by one algorithm, or by all together (None). Zeros if there was none.
+        """Returns the numbers of one operation by one algorithm, or by all (None). They are 0 if it was not called.
 
-        A name that stands for several is their sum: "butterfly" of "butterfly_doubling" and "butterfly_halving", "tree"
-        of "tree:0", "tree:1" and so on.
+        The name of a family returns the sum of its algorithms: "butterfly" is "butterfly_doubling" and
+        "butterfly_halving", "tree" is "tree:0", "tree:1" and so on.
 
         Raises:
             ValueError: there is no such operation or algorithm.
@@ -96,11 +105,11 @@ class Stats:
 
     @property
     def total(self) -> OperationStats:
-        """All together."""
+        """Sum of all operations."""
         return _sum(self, "all", "")
 
     def as_dict(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """(operation, algorithm) -> its numbers."""
+        """Returns a dict from (operation, algorithm) to the numbers."""
         return {(one.operation, one.algorithm): one.as_dict() for one in self}
 
     def __str__(self) -> str:
@@ -124,7 +133,7 @@ class Stats:
 
 _OTHERS = ("send", "recv", "training step", "comparison", "agreement", "replica check", "failed")
 _OPERATIONS = (*_core.COLLECTIVES, *_OTHERS)
-_WAYS = ("shared", "inline", "local", "memory", "network", "self", "equal", "different")  # that are no schedules
+_WAYS = ("shared", "inline", "local", "memory", "network", "self", "equal", "different")  # names other than schedules
 
 
 def _algorithm_names() -> set[str]:
@@ -161,7 +170,7 @@ def _sum(some: Iterable[OperationStats], operation: str, algorithm: str) -> Oper
 
 
 class Ledger:
-    """The counters of a communicator, or of the engine. Whoever may count at the same time has one of its own."""
+    """The counters of a communicator, or of the engine. Threads that count at the same time use separate accounts."""
 
     def __init__(self, number: int, timed: bool) -> None:
         self.accounts = [_core.Account(timed) for _ in range(number)]
@@ -170,7 +179,7 @@ class Ledger:
             _open.append(self)
 
     def all(self) -> Stats:
-        """Since it was made."""
+        """Returns the statistics since this ledger was made."""
         found = Stats()
         for account in self.accounts:
             found += Stats(tuple(_read(*entry) for entry in account.entries()))
@@ -183,7 +192,7 @@ class Ledger:
         return found - before
 
     def end(self) -> None:
-        """It counts no more: what it has counted stays in the process's sum."""
+        """Stops counting, and adds the counts to the process's sum."""
         global _ended
         with _lock:
             if self in _open:
@@ -204,13 +213,14 @@ _wanted = False
 
 
 def stats(reset: bool = False) -> Stats:
-    """What this process has moved: all its communicators, those that are closed too, and its named operations. Not
-    collective.
+    """Returns the statistics of this process: all its communicators, closed ones too, and its named operations.
+
+    Not collective.
 
     Args:
-        reset: count from zero from now on. Other counts, such as those of :meth:`Communicator.stats`, go on.
+        reset: count from zero from now on. Other counts, such as those of :meth:`Communicator.stats`, continue.
 
-    With ``RINGCOMM_STATS=1`` there are times in it, and rank 0 prints its table when it ends.
+    With ``RINGCOMM_STATS=1`` the statistics include times, and rank 0 prints its table when it ends.
     """
     global _zero
     with _lock:
@@ -222,20 +232,20 @@ def stats(reset: bool = False) -> Stats:
 
 
 def count(operation: str, algorithm: str) -> None:
-    """One call that the core knows nothing of."""
+    """Counts one call that the core does not count."""
     global _ended
     with _lock:
         _ended += Stats((OperationStats(operation, algorithm, calls=1),))
 
 
 def report_at_end() -> None:
-    """The table of this process is wanted, if it is rank 0."""
+    """Requests the table at the end of this process, if it is rank 0."""
     global _wanted
     _wanted = True
 
 
 def report(rank: int) -> None:
-    """Prints the table of this process, which is this rank of the job, if it is wanted."""
+    """Prints the table of this process if it is requested and `rank`, its rank in the job, is 0."""
     if _wanted and rank == 0:
         sys.stderr.write(f"ringcomm: what rank {rank} has moved\n{stats()}\n")
         sys.stderr.flush()

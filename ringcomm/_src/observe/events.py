@@ -1,4 +1,4 @@
-"""What the core does, event by event, for several that listen at once: the timeline, the benchmark, tests."""
+"""Distributes the core's trace events to several listeners at the same time: timeline, benchmark, tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _listeners: list[Listener] = []
 
 
 class Listener:
-    """Gets every event from its making to its closing. The core records while there is a listener, and only then."""
+    """A consumer of all events between its creation and its close(). The core records only while a listener is open."""
 
     def __init__(self) -> None:
         self._events: list[_core.TraceEvents] = []
@@ -19,16 +19,16 @@ class Listener:
             if _listeners:
                 _distribute()
             else:
-                _core.trace_drain()  # of an earlier time
+                _core.trace_drain()  # drops events from before
             _listeners.append(self)
             _core.trace_enable(True)
 
     def take(self) -> list[_core.TraceEvent]:
-        """What has happened since the last call, in order. The core keeps some ten thousand events meanwhile."""
+        """Returns the events since the last call, in order. The core keeps some ten thousand events between calls."""
         return [event for events in self.take_whole() for event in events.as_list()]
 
     def take_whole(self) -> list[_core.TraceEvents]:
-        """The same as the core has it."""
+        """Returns the events since the last call in the core's form."""
         with _lock:
             if self in _listeners:
                 _distribute()
@@ -36,7 +36,7 @@ class Listener:
         return events
 
     def close(self) -> None:
-        """What happened before can still be taken."""
+        """Stops listening. Events from before can still be taken."""
         with _lock:
             if self in _listeners:
                 _core.trace_enable(len(_listeners) > 1)

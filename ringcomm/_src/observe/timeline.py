@@ -1,4 +1,8 @@
-"""The timeline: what ringcomm did when, as a Chrome trace that opens in Perfetto or chrome://tracing."""
+"""Writes the timeline: the events of this process as a Chrome trace, for Perfetto or chrome://tracing.
+
+A background thread moves events from the core to the file. ``ringcomm.start_timeline`` and the
+option ``timeline`` start it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ DRAIN_EVERY = 0.5  # seconds
 
 
 class TraceFile:
-    """A JSON array that is whole after every write: a job that is killed leaves a file that opens."""
+    """A file with a JSON array that is complete after every write, so that a job that is killed leaves a valid file."""
 
     _CLOSING = b"\n]\n"
 
@@ -28,11 +32,11 @@ class TraceFile:
         self.write([])
 
     def write(self, events: Sequence[str]) -> None:
-        """Appends events, each JSON."""
+        """Appends events, each in JSON."""
         self.append(",\n".join(events).encode())
 
     def append(self, text: bytes) -> None:
-        """The same of events with commas between them."""
+        """Appends events in JSON that are separated by commas."""
         if text:
             text = (b"\n" if self._first else b",\n") + text
             self._first = False
@@ -48,19 +52,19 @@ class TraceFile:
 
 
 class _Writer:
-    """Moves events from the core to a file, in the background, until it is closed."""
+    """A background writer that moves events from the core to a file until it is closed."""
 
     def __init__(self, path: str, rank: int, mark_cycles: bool) -> None:
         self._file = TraceFile(path)
         self._rank = rank
         self._text = _core.TraceText(rank, mark_cycles)
-        self._pending: list[str] = []  # what Python has to say
+        self._pending: list[str] = []  # events from Python
         self._dropped = _core.trace_dropped()
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._meta("process_name", 0, name=f"rank {rank} ({socket.gethostname()})")
         self._meta("process_sort_index", 0, sort_index=rank)
-        # With these, files of several hosts can be brought to one time.
+        # With these two clocks, tools can align the files of several hosts.
         self._meta("clocks", 0, trace_ns=time.monotonic_ns(), unix_ns=time.time_ns())
         self._listener = Listener()
         self._thread = threading.Thread(target=self._loop, name="ringcomm-timeline", daemon=True)
@@ -107,11 +111,14 @@ class _Writer:
 
 
 _writer: _Writer | None = None
-_members: dict[str, Sequence[str]] = {}  # of plans' buckets, for timelines to come
+_members: dict[str, Sequence[str]] = {}  # bucket of a plan -> its tensors, for timelines started later
 
 
 def start(path: str, rank: int, mark_cycles: bool = False) -> None:
-    """Starts to write: rank 0, or every rank if there is ``{rank}`` in the path. ValueError if one is being written."""
+    """Starts a timeline on rank 0, or on every rank if the path contains ``{rank}``.
+
+    Raises ValueError if a timeline is being written already.
+    """
     global _writer
     if _writer is not None:
         raise ValueError("a timeline is being written already; stop_timeline() first")
@@ -121,13 +128,13 @@ def start(path: str, rank: int, mark_cycles: bool = False) -> None:
 
 
 def start_if_asked(path: str, rank: int, mark_cycles: bool) -> None:
-    """As ``start``, of what a configuration says: nothing if that is "", or one is being written."""
+    """Starts the timeline of the options. Does nothing if `path` is "" or a timeline is being written already."""
     if path and _writer is None:
         start(path, rank, mark_cycles)
 
 
 def stop() -> None:
-    """Ends the timeline and closes its file; without one it does nothing."""
+    """Ends the timeline and closes its file. Does nothing without a timeline."""
     global _writer
     if _writer is not None:
         ending, _writer = _writer, None
@@ -135,26 +142,26 @@ def stop() -> None:
 
 
 def flush() -> None:
-    """Writes what has happened so far; the process may be about to be killed."""
+    """Writes the events so far, because the process may be killed soon."""
     if _writer is not None:
         with contextlib.suppress(OSError):
             _writer.drain()
 
 
 def describe(members: Mapping[str, Sequence[str]]) -> None:
-    """Tells which tensors lie in which bucket of a plan, by the bucket's name on the timeline."""
+    """Adds the tensors of each bucket of a plan to the timeline, by the bucket's name on it."""
     _members.update(members)
     if _writer is not None:
         _writer.describe(members)
 
 
 def note(name: str, begun_ns: int, **arguments: object) -> None:
-    """One event of Python's, from then (``time.monotonic_ns``) until now."""
+    """Adds an event of Python, from `begun_ns` (``time.monotonic_ns``) until now."""
     if _writer is not None:
         _writer.note(name, begun_ns, arguments)
 
 
 def abandon() -> None:
-    """In a forked child: the file is its parent's."""
+    """Drops the timeline in a forked child without closing the file, which belongs to the parent."""
     global _writer
     _writer = None

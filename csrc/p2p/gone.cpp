@@ -1,4 +1,4 @@
-// Who has gone: how that is seen, and what becomes of the messages that wait for them.
+// Detects ranks that left, failed or died, and fails the messages that depend on them.
 #include <algorithm>
 #include <utility>
 
@@ -8,7 +8,8 @@
 
 namespace ringcomm {
 
-// What was said before its end is heard first: whoever is seen to have gone wrote nothing after that.
+// Looks for ranks that have gone. Reads their last messages before failing requests: a rank that is
+// seen to have gone has written nothing after that.
 bool PointToPoint::look() {
   if (broken_) return false;
   std::vector<std::pair<int, Error>> lost;
@@ -47,7 +48,8 @@ void PointToPoint::lose(int rank, const Error& why) {
   if (host_) host_->doorbell().wake();
 }
 
-// A rank that left was not needed, as far as it knew; one that died may have been the one that would have sent.
+// Returns the error if no message can arrive from `source`. With kAnySource, a rank that left is
+// ignored while other ranks remain; a rank that died may have been the expected sender.
 std::optional<Error> PointToPoint::hopeless(int source) const {
   if (source != kAnySource) return gone_[static_cast<std::size_t>(source)];
   std::optional<Error> why;

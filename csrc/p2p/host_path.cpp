@@ -1,3 +1,5 @@
+// Implements the links of HostPath: rings, progress, withdrawal and failures. host_send.cpp and
+// host_receive.cpp implement both directions.
 #include "p2p/host_path.hpp"
 
 #include <algorithm>
@@ -35,7 +37,7 @@ void HostPath::make_ring(Link& link) {
   link.out = RingWriter(ring);
 }
 
-// 0: none yet.
+// Returns the offset of the ring from that rank; 0: none yet.
 std::uint64_t HostPath::ring_from(int local) const {
   const std::uint64_t outbox = doorbell_of(*node_, local).outbox.load(std::memory_order_seq_cst);
   if (outbox == 0) return 0;
@@ -114,7 +116,7 @@ bool HostPath::withdraw(Request& request) {
     if (gave_up(link, link.queue) || gave_up(link, link.streams) || gave_up(link, link.places)) return true;
     if (std::find(link.announced.begin(), link.announced.end(), &request) != link.announced.end()) {
       say(link, {CellKind::withdrawn, request.id, 0});
-      if (!link.controls.empty()) return false;  // who may read it has not been told
+      if (!link.controls.empty()) return false;  // the peer, which may read it, is not informed yet
       std::erase(link.announced, &request);
       return true;
     }
@@ -145,7 +147,7 @@ void HostPath::replace(Request& request, Request& successor) {
   }
 }
 
-// Of a send that went on because nobody had been told: now somebody has.
+// Finishes a withdrawn send that continued because the peer was not informed. Now it is.
 void HostPath::end_withdrawn(Link& link, std::uint64_t id) {
   for (std::vector<Request*>* list : {&link.announced, &link.streams, &link.places}) {
     std::erase_if(*list, [id](Request* send) {

@@ -1,12 +1,15 @@
 // Messages between ranks that share a host's memory.
 //
-// Small ones lie in the cell that announces them; up to kLongestEager they are written behind it at once, in pieces, so
-// that the receiver copies one while the sender writes the next. Longer ones are announced. Once a receive wants one:
-//   the sender's array lies in its arena:         the receiver copies straight out of it, and says so (taken)
-//   else, the receiver's array in its own:        it says where (grant), the sender copies straight there (placed)
-//   else, the sender's memory may be read:        the receiver does, and says so (taken)
-//   else, or where that has been much faster:     the sender writes it piece by piece, both copy at the same time
-// Whoever copies out of another's array looks afterwards whether the other has not given it up meanwhile.
+// Small messages are stored in the cell that announces them. Messages up to kLongestEager are
+// written behind it immediately, in parts, so that the receiver copies one part while the sender
+// writes the next. Longer messages are announced. Once a receive matches one, its data is moved by
+// the first of these routes that is possible:
+//   sender's array in its arena:         the receiver copies from it, and reports that (taken)
+//   receiver's array in its arena:       the receiver sends its offset (grant), the sender copies there (placed)
+//   sender's memory readable:            the receiver reads it, and reports that (taken)
+//   otherwise, or if measured faster:    the sender writes it in parts, both copy at the same time
+// A receiver that copied from the sender's array checks afterwards that the sender had not
+// withdrawn it meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +29,7 @@ namespace ringcomm {
 
 class HostPath final : public MessagePath {
  public:
-  // `ranks[i]` is the communicator's rank of the node's rank i.
+  // `ranks[i]`: the communicator's rank of the node's rank i.
   HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, bool attended, Account& account,
            Matcher& matcher);
 
@@ -37,20 +40,20 @@ class HostPath final : public MessagePath {
   void replace(Request& request, Request& successor) override;
   void forget(int peer, const Error& why) override;
 
-  bool quiet() const;  // nothing has come that advance() would find
+  bool quiet() const;  // no peer has written anything that advance() would find
   Doorbell& doorbell() { return doorbell_of(*node_, node_->rank()); }
-  bool busy() const;    // it has something to do, or to say when there is room: no doorbell tells when
-  bool moving() const;  // or data is coming
+  bool busy() const;    // has work, or waits for room in a ring: no doorbell rings for that
+  bool moving() const;  // busy(), or data is arriving
 
   static constexpr std::size_t kLongestEager = 16 << 10;
-  static constexpr std::size_t kSlice = 8 << 20;  // bytes copied between two looks at what else there is
+  static constexpr std::size_t kSlice = 8 << 20;  // bytes copied between two polls for other messages
 
  private:
   using Message = std::shared_ptr<Incoming>;
-  struct Lender {  // with an announcement
+  struct Lender {  // sent with an announcement
     MemoryCard card;
     std::uint64_t address;
-    bool attended;  // data that it is asked for goes out soon, whatever its caller does
+    bool attended;  // data that the receiver requests is sent soon, whatever its caller does
   };
   struct Control {
     CellKind kind;
@@ -60,18 +63,19 @@ class HostPath final : public MessagePath {
     int local = 0, rank = 0;
     RingWriter out;
     RingReader in;
-    std::uint64_t sent = 0;           // messages: their ids
-    std::deque<Request*> queue;       // sends that have not begun, or whose data is not all out
-    std::vector<Request*> announced;  // they wait for an answer
-    std::vector<Request*> streams;    // granted: written as parts
-    std::vector<Request*> places;     // granted: copied to where the receiver wants it
-    std::vector<Message> coming;      // begun by the sender, or granted to it
-    std::vector<Message> pulls;       // this rank copies out of the sender's array
-    MemoryCard card;                  // of that rank, once it has announced something
-    std::optional<bool> readable;     // whether its memory can be read, once that has been tried
-    // Of what could be read, by its length: read, or written by the sender; for which both have to be there.
+    std::uint64_t sent = 0;           // messages; source of their ids
+    std::deque<Request*> queue;       // sends that have not begun, or whose data is partly unwritten
+    std::vector<Request*> announced;  // wait for an answer
+    std::vector<Request*> streams;    // granted: written in parts
+    std::vector<Request*> places;     // granted: copied to the receiver's address
+    std::vector<Message> coming;      // messages that the sender has begun, or that were granted to it
+    std::vector<Message> pulls;       // messages that this rank copies from the sender's array
+    MemoryCard card;                  // of that rank, once it has announced a message
+    std::optional<bool> readable;     // whether its memory can be read; empty until tested
+    // For readable memory, by message length: read it, or have the sender write it. Writing needs
+    // both ranks to be active.
     PathTuner streaming{1.25F};
-    std::deque<Control> controls;  // for which there was no room
+    std::deque<Control> controls;  // waiting for room in the ring
     std::optional<Error> gone;
     bool busy() const {
       return !queue.empty() || !streams.empty() || !places.empty() || !pulls.empty() || !controls.empty();
@@ -79,17 +83,17 @@ class HostPath final : public MessagePath {
   };
 
   Link& link_of(int rank) { return links_[static_cast<std::size_t>(local_[static_cast<std::size_t>(rank)])]; }
-  void make_ring(Link& link);  // to that rank; throws Error(invalid)
+  void make_ring(Link& link);  // creates the ring to that rank; throws Error(invalid)
   std::uint64_t ring_from(int local) const;
-  void find_ring(Link& link);  // from that rank, if it has made one
+  void find_ring(Link& link);  // maps the ring from that rank, if it exists
   void publish(Link& link);
   void say(Link& link, const Control& control);
 
   // ---- sending
-  bool write(Link& link, Request& send);        // true: nothing of it remains in the queue
-  bool write_parts(Link& link, Request& send);  // true: all of it
-  bool place(Link& link, Request& send);        // a slice; true: all of it
-  bool give(Link& link);                        // whatever this rank has for that one; true if anything moved
+  bool write(Link& link, Request& send);        // true: it can be removed from the queue
+  bool write_parts(Link& link, Request& send);  // true: all parts are written
+  bool place(Link& link, Request& send);        // copies a slice; true: all is copied
+  bool give(Link& link);                        // sends what is due on this link; true if anything moved
 
   // ---- receiving
   bool read(Link& link);
@@ -102,7 +106,7 @@ class HostPath final : public MessagePath {
   bool readable(Link& link);
   static void finish(Link& link, Incoming& message);
   void grant(Link& link, const Message& message, std::uint64_t where);
-  bool pull(Link& link, const Message& message);  // a slice; true: it need not be pulled any more
+  bool pull(Link& link, const Message& message);  // copies a slice; true: the message can be removed from pulls
   void withdrawn(Link& link, std::uint64_t id);
   static void end_withdrawn(Link& link, std::uint64_t id);
 
@@ -111,7 +115,7 @@ class HostPath final : public MessagePath {
   const bool attended_;
   const PeerMemory memory_;
   std::vector<int> local_;                       // by the communicator's rank
-  std::vector<Link> links_;                      // by the node's
+  std::vector<Link> links_;                      // by the node's rank
   std::atomic<std::uint64_t>* rings_ = nullptr;  // offsets, by the node's rank, in this rank's arena
 };
 

@@ -1,3 +1,4 @@
+// Implements the receiving side of HostPath.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -9,7 +10,7 @@
 namespace ringcomm {
 namespace {
 
-// The entry of this number, taken out; null: there is none.
+// Removes the entry with this id from the list, and returns it; null: not found.
 template <class List>
 auto take(List& list, std::uint64_t id) {
   const auto found = std::find_if(list.begin(), list.end(), [&](const auto& one) { return one->id == id; });
@@ -86,13 +87,13 @@ void HostPath::learn_where(Link& link, const Cell& cell, Incoming& message) {
   message.where = message.mapped ? reinterpret_cast<std::uint64_t>(node_->at(link.local, cell.where)) : lender.address;
 }
 
-// Of what was announced: now it has a receive, or nobody wants it.
+// Continues an announced message: it has a receive now, or is dropped.
 void HostPath::matched(const Message& message) {
   if (!message->announced) return;
   Link& link = link_of(message->envelope.source);
   message->announced = false;
-  if (link.gone) return message->fail(*link.gone);  // its array may be another's by now
-  if (!link.out) make_ring(link);                   // for what will be said of it
+  if (link.gone) return message->fail(*link.gone);  // its array may be reused by now
+  if (!link.out) make_ring(link);                   // needed for the answers
   if (message->dropped) return say(link, {CellKind::taken, message->id, 0});
   const std::uint64_t here = node_->offset_of(message->into->data, message->envelope.nbytes);
   const bool slow = kernels::slow_to_copy(message->into->data, reinterpret_cast<const void*>(message->where));
@@ -125,10 +126,12 @@ void HostPath::grant(Link& link, const Message& message, std::uint64_t where) {
   say(link, {CellKind::grant, message->id, where});
 }
 
-// What is whole is finished at the next look: the sender has not given it up if nothing says so by then.
+// Copies the next slice. A complete message is finished at the next poll: if no withdrawal was read
+// by then, the sender's array was valid.
 bool HostPath::pull(Link& link, const Message& message) {
   if (message->whole()) {
-    if (doorbell_of(*node_, link.local).state.load(std::memory_order_seq_cst) != 0) return false;  // forget() will come
+    // forget() will be called
+    if (doorbell_of(*node_, link.local).state.load(std::memory_order_seq_cst) != 0) return false;
     say(link, {CellKind::taken, message->id, 0});
     finish(link, *message);
     return true;
@@ -142,7 +145,7 @@ bool HostPath::pull(Link& link, const Message& message) {
   } else if (PeerMemory::read(link.card, from, message->next(), nbytes)) {
     message->arrived += nbytes;
     receives->memory += nbytes;
-  } else {  // some of it cannot be read by others, or its process has ended, which will be noticed
+  } else {  // part of it is not readable, or the process has ended; that will be noticed
     message->arrived = 0;
     grant(link, message, kPrivate);
     return true;
@@ -156,7 +159,7 @@ void HostPath::handle_answer(Link& link, const Cell& cell) {
     if (send) send->finish();
     return;
   }
-  if (!send) return;  // it has been withdrawn, and that has been said
+  if (!send) return;  // it was withdrawn, and the receiver was informed
   send->target = cell.where;
   (cell.where == kPrivate ? link.streams : link.places).push_back(send);
 }
@@ -165,7 +168,7 @@ void HostPath::handle_rest(Link& link, const Cell& cell) {
   if (cell.kind == CellKind::part) {
     const auto found = std::find_if(link.coming.begin(), link.coming.end(),
                                     [&](const Message& message) { return message->id == cell.id; });
-    if (found == link.coming.end()) return;  // failed meanwhile
+    if (found == link.coming.end()) return;  // it has failed meanwhile
     Incoming& message = **found;
     deliver(message, link.in.bytes(cell), cell.nbytes);
     if (!message.whole()) return;
@@ -186,7 +189,7 @@ void HostPath::withdrawn(Link& link, std::uint64_t id) {
     if (!message) continue;
     message->fail(given_up_error(message->envelope));
   }
-  matcher_.matching().drop([&](const Message& message) {  // nobody has wanted it yet: nobody will hear of it
+  matcher_.matching().drop([&](const Message& message) {  // no receive has matched it, so it disappears
     return message->announced && message->id == id && &message->path == this && message->envelope.source == link.rank;
   });
 }

@@ -1,3 +1,4 @@
+// Implements the sending side of HostPath.
 #include <algorithm>
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// Implements Matcher and Incoming.
 #include "p2p/matcher.hpp"
 
 #include <utility>
@@ -6,7 +7,7 @@
 
 namespace ringcomm {
 
-constexpr std::uint64_t kPastCaches = 12 << 20;  // bytes of a message: caches hold shorter ones until they are used
+constexpr std::uint64_t kPastCaches = 12 << 20;  // bytes; caches hold shorter messages until they are used
 
 void Incoming::deliver(const void* data, std::size_t nbytes) {
   const bool past_caches = envelope.nbytes >= kPastCaches;

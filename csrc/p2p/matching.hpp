@@ -1,8 +1,9 @@
-// Which message goes to which receive: posted receives, and messages that came before a receive wanted them.
+// Matches messages with receives. It holds a list of posted receives, and a list of messages that
+// arrived before a matching receive. Matcher uses it.
 //
 // MPI-4.1, section 3.5: messages of one sender are received in the order sent, by receives that accept both; a receive
-// posted earlier has the first choice. Both lists are in their order, and are searched from the front, where what is
-// wanted is as a rule.
+// posted earlier has the first choice. Both lists keep that order, and are searched from the front,
+// where the match usually is.
 #pragma once
 
 #include <algorithm>
@@ -15,12 +16,12 @@
 
 namespace ringcomm {
 
-// A list from whose front most is taken.
+// A list whose items are mostly removed from its front.
 template <class Item>
 class Line {
  public:
   void push(Item item) { items_.push_back(std::move(item)); }
-  // That part of the first which is wanted; it is in the list no more.
+  // Removes the first item that is wanted, and returns the given part of it.
   template <class Wanted, class Part>
   std::optional<Part> take(Wanted&& wanted, Part Item::* part) {
     const auto found = std::find_if(begin(), items_.end(), wanted);
@@ -71,13 +72,13 @@ class Matching {
     Message message;
   };
 
-  // The receive posted first of those that accept it, which is then posted no more.
+  // Removes and returns the first posted receive that accepts the message.
   std::optional<Posted> arrive(const Envelope& envelope) {
     return posted_.take([&](const Waiting& one) { return accepts(one.source, one.tag, envelope); }, &Waiting::posted);
   }
   void keep(const Envelope& envelope, Message message) { unexpected_.push({envelope, std::move(message)}); }
 
-  // The message that came first of those that it accepts, which then waits no more.
+  // Removes and returns the first message that the receive accepts.
   std::optional<Message> want(int source, int tag) {
     return unexpected_.take([&](const Unexpected& one) { return accepts(source, tag, one.envelope); },
                             &Unexpected::message);
@@ -92,12 +93,12 @@ class Matching {
   bool cancel(const Posted& posted) {
     return posted_.take([&](const Waiting& one) { return one.posted == posted; }, &Waiting::posted).has_value();
   }
-  // Any posted receive for which this holds, taken out: of (source, tag).
+  // Removes and returns a posted receive for which `doomed(source, tag)` holds.
   template <class Doomed>
   std::optional<Posted> take_posted(Doomed&& doomed) {
     return posted_.take([&](const Waiting& one) { return doomed(one.source, one.tag); }, &Waiting::posted);
   }
-  // A message that is not sent after all: the one for which this holds.
+  // Removes a message that is withdrawn: the first for which `doomed` holds.
   template <class Doomed>
   std::optional<Message> drop(Doomed&& doomed) {
     return unexpected_.take([&](const Unexpected& one) { return doomed(one.message); }, &Unexpected::message);

@@ -1,3 +1,4 @@
+// Implements NetworkPath.
 #include "p2p/network_path.hpp"
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 namespace ringcomm {
 namespace {
 
-constexpr int kLetters = 64;                                // read in one go
-constexpr std::size_t kSends = 16, kReceives = 2 * kSends;  // pieces of a message that are under way
+constexpr int kLetters = 64;                                // read in one call
+constexpr std::size_t kSends = 16, kReceives = 2 * kSends;  // pieces of a message in flight
 
 }  // namespace
 
@@ -32,7 +33,8 @@ void NetworkPath::close() {
   transport_.reset();
 }
 
-// Of one sender no two messages under way have the same, as long as there are fewer than tags.
+// Returns the tag of a message's data. Two messages of one sender in flight have different tags, as
+// long as there are fewer messages than tags.
 int NetworkPath::data_tag(std::uint64_t id) const {
   const auto tags = static_cast<std::uint64_t>(transport_->tag_limit() - first_tag_ - 1);
   return first_tag_ + 1 + static_cast<int>(id % tags);
@@ -104,7 +106,7 @@ bool NetworkPath::advance() {
     here |= one.pieces.moved();
   }
   if (!here) return moved;
-  read();  // who gave a message up has said so before the last of it came
+  read();  // a sender sends a withdrawal before the last piece
   std::erase_if(taking_, [this](Taking& one) { return end(one); });
   return true;
 }
@@ -130,7 +132,8 @@ void NetworkPath::handle(const Letter& letter) {
   matched(message);
 }
 
-// A receive that has it ends when MPI writes its memory no more.
+// Fails a withdrawn message. A receive that matched it ends only when MPI no longer writes its
+// memory.
 void NetworkPath::withdrawn(int peer, std::uint64_t id) {
   const auto given_up = [&](const Message& message) {
     return &message->path == this && message->envelope.source == peer && message->id == id;
@@ -173,7 +176,7 @@ bool NetworkPath::end(Taking& taking) {
   return true;
 }
 
-// What MPI reads or writes cannot be taken back.
+// Memory that MPI reads or writes cannot be withdrawn.
 bool NetworkPath::withdraw(Request& request) {
   const auto sends = [&](const Sending& one) { return one.send == &request; };
   if (std::any_of(sending_.begin(), sending_.end(), sends)) {

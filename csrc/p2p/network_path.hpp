@@ -1,14 +1,16 @@
-// Messages over a transport, to ranks with which this one shares no memory.
+// Messages over a transport, to ranks with which this rank shares no memory.
 //
-// Every message begins with a letter, all letters on one tag: so they come in the order sent, whatever their own tags.
-// Up to kLongestEager the data comes in it. Longer data follows at once as messages of its own, on a tag that the
-// letter's number tells; its receives are posted when somebody wants it, straight into place. What waits meanwhile is
-// the transport's business: MPI sends long messages only when they are received. To receive one it first asks for it,
-// in a message that waits behind all that is on its way in that direction. So data goes in pieces, few at a time, which
-// on slow links are so short that MPI sends them unasked.
+// Every message begins with a letter. All letters use one tag, so they arrive in the order sent,
+// whatever the messages' tags. Up to kLongestEager, the letter contains the data. Longer data
+// follows immediately in separate transport messages, on a tag computed from the letter's id. Its
+// receives are posted when a receive matches, directly into the receive's array. Until then the
+// transport holds the data back: MPI sends long messages only when they are received. To receive
+// one, MPI first requests it, in a message that queues behind all earlier traffic in that
+// direction. So data is sent in pieces, few at a time. On slow links these are so short that MPI
+// sends them without a request.
 //
-// Nothing can take such data back: who gives up a send says so in a letter (withdrawn) and keeps the memory until the
-// receiver has taken all of it, and dropped it.
+// Such data cannot be withdrawn from MPI. A rank that withdraws a send announces it in a letter
+// (withdrawn). It keeps the memory until the receiver has received and dropped all of it.
 #pragma once
 
 #include <cstdint>
@@ -26,29 +28,31 @@ namespace ringcomm {
 
 class NetworkPath final : public MessagePath {
  public:
-  // Its tags are those from `first_tag` on; nobody else has them, and nobody else uses the transport.
-  // `piece`: bytes of long messages that go at once, the same on all ranks.
+  // Its tags are those from `first_tag` on. It is the only user of these tags and of the transport.
+  // `piece`: bytes of a long message that are sent as one; equal on all ranks.
   NetworkPath(std::shared_ptr<Transport> transport, int first_tag, std::size_t piece, Account& account,
               Matcher& matcher);
   ~NetworkPath() override;
 
   void send(Request& send) override;
-  bool advance() override;  // throws Error(transport | peer_lost): nothing works after that
+  bool advance() override;  // throws Error(transport | peer_lost): then the path is unusable
   void matched(const std::shared_ptr<Incoming>& message) override;
   bool withdraw(Request& request) override;
   void replace(Request& request, Request& successor) override;
   void forget(int peer, const Error& why) override;
 
   bool moving() const { return mail_.moving() || !sending_.empty() || !taking_.empty(); }
-  std::vector<int> departed() { return std::exchange(departed_, {}); }  // said goodbye since last asked
+  // ranks that have sent a goodbye since the last call
+  std::vector<int> departed() { return std::exchange(departed_, {}); }
 
   // ---- the end
   const std::vector<std::uint64_t>& sent() const { return sent_; }  // letters so far, by rank
-  // Whether so many have come of each rank; what never had a receive is from then on received and dropped, so that its
-  // sender is done with it. Ask again, after advance(), until all has moved.
+  // Returns whether that many letters have arrived from each rank and all data has moved. After the
+  // letters, messages without a receive are received and dropped, so that their senders can finish.
+  // Call it again, after advance(), until it returns true.
   bool drained(const std::vector<std::uint64_t>& sent_here);
   void say_goodbye(const std::vector<int>& peers);
-  void close();  // lets go of the transport; nothing else is called after it
+  void close();  // releases the transport; no other function may be called after it
 
   static constexpr std::size_t kLongestEager = 16 << 10;
 
@@ -62,7 +66,7 @@ class NetworkPath final : public MessagePath {
   using Message = std::shared_ptr<Incoming>;
   struct Pieces {  // of the data after an announcement
     std::uint64_t nbytes = 0, posted = 0;
-    std::vector<Ticket> tickets;  // under way
+    std::vector<Ticket> tickets;  // in flight
     bool moved() const { return posted == nbytes && tickets.empty(); }
   };
   struct Sending {
@@ -72,7 +76,7 @@ class NetworkPath final : public MessagePath {
   struct Taking {
     Message message;
     Pieces pieces;
-    std::vector<std::byte> waste;  // where a message goes that nobody wants, piece by piece
+    std::vector<std::byte> waste;  // buffer for pieces of a dropped message
   };
 
   int data_tag(std::uint64_t id) const;
@@ -81,8 +85,8 @@ class NetworkPath final : public MessagePath {
   bool advance(Sending& sending);
   void write(int peer, const Header& header, const void* data, std::size_t nbytes);
   bool advance(Taking& taking);
-  bool end(Taking& taking);  // true: it was here
-  bool read();               // letters; true: there were some
+  bool end(Taking& taking);  // true: all of it had arrived
+  bool read();               // reads letters; true: there were some
   void handle(const Letter& letter);
   void withdrawn(int peer, std::uint64_t id);
   void give_up(std::vector<Ticket>& tickets);
@@ -92,7 +96,7 @@ class NetworkPath final : public MessagePath {
   const std::size_t piece_;
   Mail mail_;
   Matcher& matcher_;
-  std::vector<std::uint64_t> sent_, heard_;  // messages and what was said of them, by rank
+  std::vector<std::uint64_t> sent_, heard_;  // letters per rank, sent and received
   std::list<Sending> sending_;
   std::list<Taking> taking_;
   std::vector<int> departed_;

@@ -1,3 +1,4 @@
+// Implements both ends of a PairRing.
 #include "p2p/pair_ring.hpp"
 
 namespace ringcomm {
@@ -10,7 +11,7 @@ Cell* RingWriter::next() {
   return &ring_->cells[cells_ % PairRing::kCells];
 }
 
-// seq_cst: whoever publishes looks for sleepers next.
+// The store is seq_cst, because the writer looks for sleepers next.
 void RingWriter::publish() {
   Cell& cell = ring_->cells[cells_ % PairRing::kCells];
   cell.stamp.store(++cells_, std::memory_order_seq_cst);

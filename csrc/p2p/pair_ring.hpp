@@ -1,10 +1,11 @@
-// What one rank says to another of its host: a ring of cells and a ring of bytes, in memory that both map. One writes,
-// one reads, neither waits.
+// Carries messages from one rank to another of its host: a ring of cells and a ring of bytes, in
+// memory that both map. One rank writes, the other reads, neither blocks. HostPath uses one per
+// direction.
 //
-// A cell is a control message or the start of a message, with the data of a small one: who reads polls the stamp of the
-// next cell, so that one cache line brings it all. Data that does not fit goes through the ring of
-// bytes, in pieces that
-// a cell names. Cells are read in order, and at once: what nobody wants yet is kept elsewhere.
+// A cell is a control message, or the start of a message with the data of a small one. The reader
+// polls the stamp of the next cell, so a small message costs one cache line. Data that does not fit
+// is stored in the ring of bytes, in parts that a cell describes. Cells are read in order, and
+// without delay: messages without a receive are stored elsewhere.
 #pragma once
 
 #include <atomic>
@@ -16,20 +17,20 @@ namespace ringcomm {
 enum class CellKind : std::uint32_t {
   whole,      // a message with its data in the cell
   begin,      // a message whose data follows, as parts
-  part,       // of message `id`: so many bytes, in the ring of bytes at `where`
-  announce,   // a message whose data waits with the sender; in its arena at `where`, or kPrivate
-  grant,      // to the sender: put it at `where` in the receiver's arena; kPrivate: send it as parts
-  placed,     // the sender has put all of it there
-  taken,      // to the sender: the receiver has it, or wants it no more
-  withdrawn,  // the sender has given it up
+  part,       // of message `id`: `nbytes` bytes, in the ring of bytes at `where`
+  announce,   // a message whose data stays with the sender; in its arena at `where`, or kPrivate
+  grant,      // to the sender: write it to `where` in the receiver's arena; kPrivate: send it as parts
+  placed,     // the sender has written all of it there
+  taken,      // to the sender: the receiver has read it, or dropped it
+  withdrawn,  // the sender has withdrawn it
 };
 
 struct alignas(64) Cell {
   static constexpr std::size_t kRoom = 256 - 40;
-  std::atomic<std::uint64_t> stamp{0};  // its number, counted from 1, once it can be read
+  std::atomic<std::uint64_t> stamp{0};  // its number, counted from 1; set once the cell can be read
   CellKind kind{};
   std::int32_t tag = 0;
-  std::uint64_t nbytes = 0;  // of the message; of a part: of the part
+  std::uint64_t nbytes = 0;  // of the message; for a part: of the part
   std::uint64_t id = 0;      // of the message, counted by its sender
   std::uint64_t where = 0;
   std::byte data[kRoom];
@@ -48,28 +49,28 @@ class RingWriter {
  public:
   explicit RingWriter(PairRing* ring = nullptr) : ring_(ring) {}
   explicit operator bool() const { return ring_ != nullptr; }
-  Cell* next();    // to be filled; null: full
-  void publish();  // it; whoever sleeps over there has to be woken
-  // Contiguous bytes for the cell's data; null: full. `where` is for the cell, which must be published
-  // if it is not null.
+  Cell* next();    // the cell to fill; null: full
+  void publish();  // publishes that cell; the caller wakes the reader if it sleeps
+  // Returns contiguous bytes for the cell's data; null: full. Sets `where` for the cell. If the
+  // result is not null, the cell must be published.
   std::byte* reserve(std::size_t nbytes, std::uint64_t& where);
 
  private:
   PairRing* ring_;
   std::uint64_t cells_ = 0, bytes_ = 0;            // written
-  std::uint64_t cells_read_ = 0, bytes_read_ = 0;  // as last seen
+  std::uint64_t cells_read_ = 0, bytes_read_ = 0;  // as last read
 };
 
 class RingReader {
  public:
   explicit RingReader(PairRing* ring = nullptr) : ring_(ring) {}
   explicit operator bool() const { return ring_ != nullptr; }
-  const Cell* next() const {  // null: there is none
+  const Cell* next() const {  // null: none is published
     const Cell& cell = ring_->cells[cells_ % PairRing::kCells];
     return cell.stamp.load(std::memory_order_seq_cst) == cells_ + 1 ? &cell : nullptr;
   }
   const std::byte* bytes(const Cell& part) const { return ring_->bytes + part.where % PairRing::kBytes; }
-  void pop(const Cell& cell);  // it, and its bytes
+  void pop(const Cell& cell);  // frees the cell and its bytes
 
  private:
   PairRing* ring_;

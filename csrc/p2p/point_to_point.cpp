@@ -1,3 +1,5 @@
+// Implements PointToPoint: requests, progress, probes and closing. wait.cpp and gone.cpp implement
+// the rest.
 #include "p2p/point_to_point.hpp"
 
 #include <algorithm>
@@ -17,8 +19,8 @@ using namespace std::chrono_literals;
 
 const Error kClosed(ErrorKind::shut_down, "this communicator is closed");
 constexpr auto kNap = 100us;
-constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for the goodbyes to get out
-constexpr std::int64_t kDrain = 5'000'000'000;    // and for what was never received to come in
+constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for sending the goodbyes
+constexpr std::int64_t kDrain = 5'000'000'000;    // ns for messages to arrive that were never received
 
 }  // namespace
 
@@ -65,7 +67,7 @@ void PointToPoint::check(int peer, int tag, bool receives) const {
   }
 }
 
-// With the mutex held.
+// Begins a request. The mutex is held.
 void PointToPoint::begin(Request& request) {
   const bool receives = request.kind == Request::Kind::receive;
   if (broken_) return request.fail(*broken_);
@@ -99,7 +101,8 @@ void PointToPoint::start(const std::shared_ptr<Request>& request) {
   if (request->done() && !request->error) return;
   background_.push_back(request);
   if (request->done()) return sweep();
-  if (host_ && host_->busy()) host_->doorbell().wake();  // a thread of this rank that waits, for it moves this as well
+  // wakes a waiting thread of this rank: it moves this request too
+  if (host_ && host_->busy()) host_->doorbell().wake();
 }
 
 bool PointToPoint::advance() {
@@ -120,7 +123,7 @@ bool PointToPoint::advance() {
   }
   if (moved) {
     sweep();
-    if (host_) host_->doorbell().wake();  // another thread of this rank
+    if (host_) host_->doorbell().wake();  // wakes other threads of this rank
   }
   return moved;
 }
@@ -210,7 +213,7 @@ std::vector<std::string> PointToPoint::left_over() {
 
 std::vector<std::string> PointToPoint::leave() {
   const std::lock_guard lock(mutex_);
-  advance();  // what has come is here
+  advance();  // reads messages that have arrived
   if (host_) host_->doorbell().state.store(1, std::memory_order_seq_cst);
   if (network_ && !broken_) {
     try {
@@ -221,7 +224,7 @@ std::vector<std::string> PointToPoint::leave() {
         return !network_->moving() ? Progress::done : moved ? Progress::moved : Progress::blocked;
       };
       wait_until(out, backoff, now_ns() + kGoodbye);
-    } catch (const std::exception&) {  // nobody to say goodbye to
+    } catch (const std::exception&) {  // all peers are gone
     }
   }
   std::vector<std::string> lines;

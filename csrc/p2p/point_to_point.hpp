@@ -1,7 +1,9 @@
-// Messages from one rank to another: send and receive with tags, in MPI's semantics (MPI-4.1, chapter 3).
+// Messages from one rank to another: send and receive with tags, with MPI's semantics (MPI-4.1,
+// chapter 3). The communicator's send, recv and probe use it.
 //
-// Any thread may call, several at once. Nothing but wait() waits; whoever waits moves what there is to move, and for
-// what is in the background somebody else may call progress().
+// Any thread may call, also several at the same time. Only wait(), run() and probe() block. A
+// blocked thread moves all messages of the rank. For background requests another thread may call
+// progress().
 #pragma once
 
 #include <chrono>
@@ -31,57 +33,63 @@ class PointToPoint {
     int rank = 0, size = 1;
     std::shared_ptr<Node> node;            // of the ranks of this host; may be null
     std::vector<int> on_host;              // the node's ranks, as ranks of the group
-    std::shared_ptr<Transport> transport;  // to the others; null if there are none
-    int first_tag = 0;                     // of the transport: from there on they are free
-    std::size_t piece = 32 << 20;          // bytes of a long message that the transport is given at once
-    std::function<bool()> help;            // gives others of this process a turn while a caller waits; may be null
-    bool reads_peers = true;               // copies out of other processes' memory where the kernel permits it
-    bool attended = true;                  // somebody calls progress() for what is in the background, at any time
-    std::int64_t spin_ns = 0;              // who waits keeps its core for so long: where every rank has one
-    double stall_warn_seconds = 60;        // 0: never
-    std::shared_ptr<Account> account = std::make_shared<Account>();  // with nobody else in it
+    std::shared_ptr<Transport> transport;  // to the other ranks; null if there are none
+    int first_tag = 0;                     // tags of the transport from there on are free
+    std::size_t piece = 32 << 20;          // bytes of a long message that are passed to the transport as one
+    // gives other sources of this process a turn while a caller waits; may be null
+    std::function<bool()> help;
+    bool reads_peers = true;  // reads other processes' memory where the kernel permits it
+    bool attended = true;     // a thread calls progress() for background requests at any time
+    // ns that a waiting thread polls before it yields; > 0 if every rank has a core
+    std::int64_t spin_ns = 0;
+    double stall_warn_seconds = 60;                                  // 0: never
+    std::shared_ptr<Account> account = std::make_shared<Account>();  // separate by default
   };
   explicit PointToPoint(Group group);
-  ~PointToPoint();  // what is under way fails with Error(shut_down)
+  ~PointToPoint();  // requests in progress fail with Error(shut_down)
   PointToPoint(const PointToPoint&) = delete;
   PointToPoint& operator=(const PointToPoint&) = delete;
 
-  // Of this host's other ranks, by process number: who waits for one that has died is told, also where no memory is
-  // shared.
+  // Monitors the processes of this host's other ranks, by number. A caller that waits for a dead
+  // rank then gets an error, even if no memory is shared.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of);
 
   int rank() const { return group_.rank; }
   int size() const { return group_.size; }
 
-  // Begins a request, which may be done at once. What it meets is in its error; throws Error(invalid) for a peer or tag
-  // that is none.
+  // Begins a request, which may be done immediately. Errors are stored in the request; throws
+  // Error(invalid) for an invalid peer or tag.
   void start(Request& request);
   void start(const std::shared_ptr<Request>& request);  // in the background
-  // Until it is done; false: `deadline_ns` (in now_ns()'s time) comes first. `interrupted` (may be null) is asked every
-  // 50 ms; Error(interrupted) if it says so: the request goes on.
+  // Blocks until the request is done; returns false after `deadline_ns` (in now_ns()'s time). Calls
+  // `interrupted` (may be null) every 50 ms, and throws Error(interrupted) if it returns true. The
+  // request continues.
   bool wait(const Request& request, std::int64_t deadline_ns, bool (*interrupted)());
-  // The two together, for a request of the caller's own; it is over when this returns or throws. Throws what it meets.
-  // Where it was interrupted, its memory may belong to its successor.
+  // Starts and waits, for a request that the caller owns; the request has ended when this returns
+  // or throws. Throws its error. After an interruption, its memory may still be used by its
+  // successor.
   void run(Request& request, bool (*interrupted)());
   void run(Request& send, Request& receive, bool (*interrupted)());
-  // A receive that no message has matched: it is done and cancelled. False: too late.
+  // Cancels a receive that no message has matched: it is then done and cancelled. Returns false if
+  // it is too late.
   bool cancel(Request& receive);
-  // The first message that a receive from `source` with `tag` would get, without receiving it.
+  // Returns the first message that a receive from `source` with `tag` would get, without receiving
+  // it.
   std::optional<Envelope> iprobe(int source, int tag);
   Envelope probe(int source, int tag, bool (*interrupted)());
 
   bool progress();       // true if anything moved
-  bool pending() const;  // requests in the background
-  bool moving() const;   // what progress() is to be called for soon
+  bool pending() const;  // there are requests in the background
+  bool moving() const;   // progress() should be called soon
   bool far() const { return network_ != nullptr; }
 
-  // How many letters have gone to each rank over the transport; empty where there is none.
+  // Returns the number of letters sent to each rank over the transport; empty if there is none.
   std::vector<std::uint64_t> sent() const;
-  // No peer will come any more: requests fail. What has come and was never received, one line each. `sent_here`: what
-  // sent() was, to this rank, of each rank.
+  // Ends messages with all peers: requests fail. Returns one line for each message that was never
+  // received. `sent_here`: for each rank, the number of letters to this rank, by its sent().
   std::vector<std::string> close(const std::vector<std::uint64_t>& sent_here);
-  // Tells the peers that this rank sends and receives nothing more, and waits for none. Returns what is left, as
-  // close() does; nothing after an error that has ended everything.
+  // Informs the peers that this rank sends and receives no more, and waits for no peer. Returns
+  // lines as close() does; empty after a fatal error.
   std::vector<std::string> leave();
 
  private:
@@ -92,32 +100,33 @@ class PointToPoint {
   void withdraw(Request& request) noexcept;
   template <class Over>
   void nap(Over&& over, std::chrono::nanoseconds longest);
-  // `over` is asked with the mutex held; `what()` is waited for, and needs `moving_ns` even when all are there.
+  // `over` is called with the mutex held. `what()` names the wait; it takes `moving_ns` even if all
+  // ranks are present.
   template <class Over, class What>
   bool wait_for(Over&& over, int peer, std::int64_t deadline_ns, bool (*interrupted)(), What&& what,
                 std::int64_t moving_ns);
-  std::vector<int> far_ranks() const;  // with which this one shares no memory
+  std::vector<int> far_ranks() const;  // ranks with which this rank shares no memory
   // ---- with the mutex held
   void begin(Request& request);
   bool advance();  // as progress()
   void sweep();    // removes finished requests from background_; keeps failed ones in failed_
-  bool look();     // at who has gone
+  bool look();     // for ranks that have gone
   bool look_now_and_then();
   void lose(int rank, const Error& why);
-  std::optional<Error> hopeless(int source) const;  // why no message can come from there
+  std::optional<Error> hopeless(int source) const;  // the reason why no message can arrive from there; empty if one can
   void break_off(const Error& error) noexcept;
-  std::vector<std::string> left_over();  // that close() and leave() tell
+  std::vector<std::string> left_over();  // lines that close() and leave() return
 
   Group group_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all fields below
   Matcher matcher_;
   std::unique_ptr<HostPath> host_;
   std::unique_ptr<NetworkPath> network_;
   std::unique_ptr<MessagePath> self_;
-  std::vector<bool> here_;                  // by rank: shares memory with this one
-  std::vector<std::optional<Error>> gone_;  // by rank: why nothing comes from it any more
+  std::vector<bool> here_;                  // by rank: shares memory with this rank
+  std::vector<std::optional<Error>> gone_;  // by rank: why no message arrives from it any more
   std::vector<std::shared_ptr<Request>> background_;
-  std::vector<std::shared_ptr<Request>> failed_;  // their callers may not know yet
+  std::vector<std::shared_ptr<Request>> failed_;  // their callers may not have read the error yet
   PeerMonitor monitor_;
   std::optional<Error> broken_;
 };

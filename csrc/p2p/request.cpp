@@ -1,3 +1,4 @@
+// Implements Request and the texts that name requests in messages to users.
 #include "p2p/request.hpp"
 
 #include "base/trace.hpp"
@@ -46,7 +47,7 @@ std::shared_ptr<Request> Request::hand_over() {
   successor->among = among;
   successor->moved = moved;
   successor->target = target;
-  successor->reported = true;  // the caller receives the interruption instead
+  successor->reported = true;  // the caller gets the interruption as its error instead
   return successor;
 }
 

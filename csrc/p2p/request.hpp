@@ -1,4 +1,5 @@
-// One send or receive of one rank, and what becomes of it.
+// One send or receive of a rank, its progress and its outcome. Callers of PointToPoint own
+// requests.
 #pragma once
 
 #include <atomic>
@@ -15,10 +16,11 @@
 
 namespace ringcomm {
 
-// Not MPI's numbers, which differ from MPI to MPI: who gives those by mistake hears of it.
+// These differ from the constants of all MPI libraries, so a constant of MPI that is passed by
+// mistake is an error.
 inline constexpr int kAnySource = -11, kAnyTag = -1, kProcNull = -12;
 
-// What a message says of itself before its data.
+// The description of a message that precedes its data.
 struct Envelope {
   int source = kAnySource, tag = kAnyTag;
   std::uint64_t nbytes = 0;
@@ -28,8 +30,8 @@ inline bool accepts(int source, int tag, const Envelope& envelope) {
   return (source == kAnySource || source == envelope.source) && (tag == kAnyTag || tag == envelope.tag);
 }
 
-// The caller's; lives, as its data does, until it is done(). Till then everything but done() is guarded by the owner's
-// mutex, and afterwards it is the caller's.
+// A send or receive. The caller owns it, and keeps it and its data until done(). Until then the
+// mutex of PointToPoint guards all fields, except done(); afterwards only the caller uses them.
 struct Request {
   enum class Kind : std::uint8_t { send, receive };
   Request(Kind k, int p, int t, void* d, std::uint64_t n) : kind(k), peer(p), tag(t), data(d), nbytes(n) {}
@@ -37,15 +39,15 @@ struct Request {
   Request& operator=(const Request&) = delete;
 
   const Kind kind;
-  const int peer, tag;                // of a receive they may be kAnySource, kAnyTag
-  void* const data;                   // a send's is only read
-  const std::uint64_t nbytes;         // of the message, or the room for one
+  const int peer, tag;                // of a receive: may be kAnySource, kAnyTag
+  void* const data;                   // of a send: is only read
+  const std::uint64_t nbytes;         // of the message, or the capacity of the receive
   std::string among;                  // names the group of ranks in messages; "": the communicator
   Envelope status;                    // of a receive, after done()
   bool cancelled = false;             // after done()
-  bool lent = false;                  // after done(), of one that failed: something may use its data even so, for ever
+  bool lent = false;                  // after done(), if it failed: the transport may use its data forever
   std::optional<Error> error;         // after done()
-  std::atomic<bool> reported{false};  // the caller has received the outcome
+  std::atomic<bool> reported{false};  // the caller has read the outcome
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   void finish() {
@@ -53,27 +55,27 @@ struct Request {
     if (traced_ns != 0) record();
     done_.store(true, std::memory_order_release);
   }
-  std::shared_ptr<Request> hand_over();  // the rest of it to its `successor`, which is returned
-  void fail(const Error& why);           // with `why`, after a text that says what this is
+  std::shared_ptr<Request> hand_over();  // creates and returns a `successor`, which takes over the remaining work
+  void fail(const Error& why);           // with `why`, prefixed by a text that names the request
 
-  // Of one that was interrupted while its memory was in use: has that memory until it is done(), in the background.
+  // The request that uses the memory of an interrupted one, until it is done, in the background.
   std::shared_ptr<Request> successor;
 
-  // The path's, while it is under way.
+  // Used by the path, while the request is in progress.
   std::uint64_t id = 0, moved = 0;
-  std::uint64_t target = 0;                  // of a send that was granted: where it goes
-  Entry* entry = nullptr;                    // in which it is counted, once that is known
-  std::int64_t begun_ns = 0, traced_ns = 0;  // 0: nobody looks at a clock; no timeline is written
+  std::uint64_t target = 0;                  // of a granted send: the offset in the receiver's arena
+  Entry* entry = nullptr;                    // Entry in which it is counted; null until known
+  std::int64_t begun_ns = 0, traced_ns = 0;  // 0: timing is disabled; no timeline is written
 
  private:
-  void record() const;  // in the timeline
+  void record() const;  // adds it to the timeline
   std::atomic<bool> done_{false};
 };
 
 // "recv(source=1, tag=any) of at most 8 bytes", "send(dest=0, tag=5) of 8 bytes"
 std::string text_of(const Request& request);
 std::string text_of_probe(int source, int tag);
-Error given_up_error(const Envelope& envelope);         // of a receive whose message was withdrawn
+Error given_up_error(const Envelope& envelope);         // for a receive whose message was withdrawn
 std::string text_of_message(const Envelope& envelope);  // "the message of rank 1 with tag 5, 8 bytes"
 
 }  // namespace ringcomm

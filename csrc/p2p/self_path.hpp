@@ -1,4 +1,4 @@
-// A rank's messages to itself: copied at once, to the receive or aside.
+// A rank's messages to itself. A send copies the data immediately, to the receive or to a buffer.
 #pragma once
 
 #include <cstring>

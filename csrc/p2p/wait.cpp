@@ -1,4 +1,4 @@
-// How callers wait for messages.
+// Implements waiting of PointToPoint's callers, and the withdrawal of interrupted requests.
 #include "base/wait.hpp"
 
 #include <algorithm>
@@ -16,15 +16,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kUnwoken = 100us;          // the longest sleep where nobody can wake this rank
-constexpr auto kAsleep = 10ms;            // and where somebody will: to see who has died
+constexpr auto kUnwoken = 100us;          // longest sleep if no peer can wake this rank
+constexpr auto kAsleep = 10ms;            // longest sleep if a peer will wake it: to detect dead ranks
 constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this host before sleeping
-constexpr std::uint64_t kBytesInNs = 4, kLongestMove = 2'000'000;  // a host's data moves about so fast; ns
-constexpr int kLooks = 64;                                         // at messages, for one at who has died
+constexpr std::uint64_t kBytesInNs = 4, kLongestMove = 2'000'000;  // bytes moved per ns on a host; and a limit, in ns
+constexpr int kLooks = 64;                                         // polls for messages per look for dead ranks
 
 }  // namespace
 
-// Until a message comes, or somebody of this rank finishes what this thread waits for, which `over` tells.
+// Sleeps until a message arrives, or another thread of this rank finishes what this thread waits
+// for, as `over` reports.
 template <class Over>
 void PointToPoint::nap(Over&& over, std::chrono::nanoseconds longest) {
   bool wakes = host_ && !network_ && !group_.help;
@@ -55,7 +56,7 @@ bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, boo
     const std::lock_guard lock(mutex_);
     const bool moved = advance() || helped;
     if (over()) return Progress::done;
-    if (moved && ++looks % kLooks == 0) look_now_and_then();  // also while others keep this rank busy
+    if (moved && ++looks % kLooks == 0) look_now_and_then();  // also while other ranks keep this rank busy
     return moved ? Progress::moved : Progress::blocked;
   };
   const auto sleep = [&](std::chrono::nanoseconds longest) {
@@ -105,7 +106,7 @@ void PointToPoint::run(Request& send, Request& receive, bool (*interrupted)()) {
   if (receive.error) throw *receive.error;
 }
 
-// Waits; a request whose wait was interrupted is withdrawn.
+// Waits for a request; withdraws it if the wait is interrupted.
 void PointToPoint::finish(Request& request, bool (*interrupted)()) {
   try {
     wait(request, kForEver, interrupted);
@@ -115,7 +116,8 @@ void PointToPoint::finish(Request& request, bool (*interrupted)()) {
   }
 }
 
-// So that nobody uses it any more. Where somebody has its memory just now it goes on in the background.
+// Withdraws a request, so that its memory is no longer used. If the memory is in use, the request
+// continues in the background.
 void PointToPoint::withdraw(Request& request) noexcept {
   const std::lock_guard lock(mutex_);
   if (request.done() || (request.kind == Request::Kind::receive && matcher_.cancel(request))) return;
@@ -140,7 +142,7 @@ Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {
     return found || broken_ || hopeless(source);
   };
   if (!found) wait_for(over, source, kForEver, interrupted, [&] { return text_of_probe(source, tag); }, 0);
-  return found ? *found : iprobe(source, tag).value();  // which throws what has been met
+  return found ? *found : iprobe(source, tag).value();  // throws the error
 }
 
 }  // namespace ringcomm

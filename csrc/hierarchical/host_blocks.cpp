@@ -1,9 +1,10 @@
+// Implements HostBlocks.
 #include "hierarchical/host_blocks.hpp"
 
 namespace ringcomm {
 namespace {
 
-// Cuts are no longer than the longest block.
+// Returns the cuts of the array. They are no longer than the longest block.
 Cuts cuts_of(const Hosts& hosts, const Call& call, std::size_t segment_bytes) {
   const std::size_t item = size_of(call.dtype);
   if (!has_blocks(call.collective)) return {call.count, cut_for(segment_bytes, item)};

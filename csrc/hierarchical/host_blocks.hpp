@@ -1,6 +1,7 @@
-// An array as hosts see it. Where every rank has a block of its own (allgather, reducescatter), a host's blocks count
-// as one, in the order of its ranks, wherever they lie in the array; the array of other collectives is one block. Cuts,
-// segments and slices are as in base/cuts.hpp, the slices a lane's each.
+// Divides an array between hosts, for collectives on two levels. If every rank has a separate block
+// (allgather, reducescatter), the blocks of a host count as one, in the order of its ranks,
+// wherever they are in the array. For other collectives the array is one block. Cuts, segments and
+// slices are as in base/cuts.hpp; each lane has one slice.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +15,18 @@ namespace ringcomm {
 
 class HostBlocks {
  public:
-  // `segment_bytes`: of all cuts of a segment together, about. `hosts` outlives it.
+  // `segment_bytes`: approximate size of all cuts of a segment together. `hosts` outlives it.
   HostBlocks(const Hosts& hosts, const Call& call, std::size_t segment_bytes);
 
   const Cuts& cuts() const { return cuts_; }
   std::size_t length(std::size_t block, std::size_t k) const { return cuts_.cut(block, k).count; }
-  // A lane's slice of a block's cut, counted from the beginning of the cut.
+  // Returns a lane's slice of a block's cut, relative to the beginning of the cut.
   Part slice(std::size_t block, std::size_t k, int lane) const {
     return slice_of(length(block, k), item_, hosts_.lanes(), lane);
   }
-  // Of a part of a block's cut, what lies in one piece of the array: visit(whose it is, as a local rank there; first
-  // element in the array, in the segment; elements). A block that is not made of ranks' is nobody's in particular: 0.
+  // Visits the contiguous pieces of a part of a block's cut: visit(local rank that owns the piece;
+  // its first element in the array, and in the segment; elements). The local rank is 0 if the block
+  // does not consist of ranks' blocks.
   template <class Visit>
   void visit(std::size_t block, std::size_t k, Part part, Visit visit) const {
     const std::vector<std::size_t>& starts = starts_[block];
@@ -38,8 +40,8 @@ class HostBlocks {
  private:
   const Hosts& hosts_;
   const std::size_t item_;
-  std::vector<Stretches> stretches_;              // by block: its ranks' blocks
-  std::vector<std::vector<std::size_t>> starts_;  // and where each begins in the array
+  std::vector<Stretches> stretches_;              // per block: the blocks of its ranks
+  std::vector<std::vector<std::size_t>> starts_;  // and the start of each in the array
   const Cuts cuts_;
 };
 

@@ -1,3 +1,4 @@
+// Implements Hosts.
 #include "hierarchical/hosts.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Where a group's ranks are.
+// Maps the ranks of a group to hosts and lanes. All collectives on two levels use it.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace ringcomm {
 
 class Epochs;
 
-// A lane is one rank of each host: lane k has everybody's k-th, as far as every host has one. Further ranks help inside
-// their host only.
+// The hosts of a group. A lane is one rank of each host: lane k has the k-th rank of every host, if
+// every host has one. Further ranks take part only within their host.
 class Hosts {
  public:
   Hosts() = default;
@@ -18,19 +18,20 @@ class Hosts {
   int number() const { return static_cast<int>(ranks_.size()); }
   int lanes() const { return lanes_; }
   int mine() const { return mine_; }
-  // Its group ranks, in order.
+  // The group ranks of a host, in order.
   const std::vector<int>& of(int host) const { return ranks_[static_cast<std::size_t>(host)]; }
   const std::vector<int>& here() const { return of(mine_); }
-  std::vector<int> lane(int index) const;  // its group ranks, by host
+  std::vector<int> lane(int index) const;  // group ranks of a lane, by host
   int host_of(int group_rank) const;
   int local_rank(int group_rank) const;  // -1: on another host
 
  private:
-  std::vector<std::vector<int>> ranks_;  // of each host, hosts in the order of their lowest rank
+  std::vector<std::vector<int>> ranks_;  // per host; hosts are in the order of their lowest rank
   int lanes_ = 0, mine_ = 0;
 };
 
-// Has everybody on this host arrived? The host's memory knows ranks by their local rank; errors name group ranks.
+// Returns whether all ranks of this host have arrived. Shared memory numbers ranks by their local
+// rank; the errors thrown name group ranks.
 bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts);
 
 }  // namespace ringcomm

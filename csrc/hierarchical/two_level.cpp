@@ -1,3 +1,4 @@
+// Implements the parts that all collectives on two levels share.
 #include "hierarchical/two_level.hpp"
 
 #include "hierarchical/two_level_pass.hpp"
@@ -40,7 +41,8 @@ int TwoLevelPass::owner(int rank) const {
   return has_root(call_.collective) ? lane_.local_root : me();
 }
 
-// The lane starts here because its slices lie in staging memory, which the pass has had only since it was opened.
+// Starts the lane at the first segment: its slices are in staging memory, which the pass has only
+// once it is open.
 void TwoLevelPass::work(std::size_t k) {
   if (k == 0) {
     const auto slice = [this](std::size_t block, std::size_t segment) {
@@ -56,7 +58,7 @@ void TwoLevelPass::work(std::size_t k) {
 
 namespace {
 
-// Hosts need not go the same way: what lanes carry is the same.
+// A call on two levels. Hosts may use different routes, because the data in lanes is the same.
 class TwoLevelCall final : public MemoryPass {
  public:
   TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : MemoryPass(epochs, call), lane_(std::move(lane)) {

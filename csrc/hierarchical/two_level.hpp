@@ -1,8 +1,9 @@
-// Collectives on two levels: the ranks of a host through their arenas, hosts by messages. A pipeline of segments. What
-// a host's ranks have is brought together (reduced, gathered) in their memory. From there lanes carry it to the other
-// hosts, by a schedule whose ranks are the hosts: each lane its slice, so that a host's link carries every byte once.
-// Then all ranks of the host take the result. (Jain et al. call it hierarchical; NCCL's and Horovod's hierarchical
-// all-reduce have one lane per GPU likewise.)
+// Collectives on two levels: ranks of a host use shared memory, hosts use messages. The array
+// passes through a pipeline of segments. First, the host's ranks combine their data (reduced,
+// gathered) in shared memory. Then lanes exchange it with the other hosts, by a schedule whose
+// ranks are the hosts. Each lane sends only its slice, so a host's link carries every byte once.
+// Finally, all ranks of the host read the result. Jain et al. call this hierarchical; the
+// hierarchical all-reduce of NCCL and Horovod also has one lane per GPU.
 #pragma once
 
 #include <memory>
@@ -15,28 +16,30 @@
 
 namespace ringcomm {
 
-// What happens between hosts.
+// The parameters of the exchange between hosts.
 struct LaneRun {
   Transport& transport;
   TagStream& tags;
   ScheduleCache& schedules;
   const Algorithm& algorithm;
   const Hosts& hosts;      // outlives the task
-  int root_host = 0;       // where the call or the algorithm has a root
-  std::vector<int> peers;  // the transport's ranks of this rank's lane, by host; empty if it has none
+  int root_host = 0;       // host of the root, if the call or the algorithm has one
+  std::vector<int> peers;  // transport ranks of this rank's lane, by host; empty if it has none
   RunOptions options;
   int local_root = -1;            // the call's root as a local rank; -1: on another host
   std::size_t segment_bytes = 0;  // of all lanes together
 
   bool has() const { return !peers.empty(); }
-  // Runs the lane's schedule over its slices, which lie where `where` says; opens segments as `released` grows. Null
-  // without a lane; then, too, tags are drawn, so that they are the same on all ranks.
+  // Runs the lane's schedule over its slices, at the addresses that `where` returns. Starts
+  // segments as `released` grows. Returns null without a lane; tags are drawn even then, so that
+  // they are equal on all ranks.
   std::unique_ptr<Task> start(std::size_t segments, std::size_t item, Layout::Where where, const std::size_t& released,
                               std::size_t& finished) const;
 };
 
-// For a call that follows Epochs::open_call(), of which nothing is published: all ranks know that they agree. `call`
-// outlives it. What schedules between hosts scale (all-reduce, reduce), lane.options say.
+// Makes the task of a call that follows Epochs::open_call(), without a published descriptor: all
+// ranks know that they agree. `call` outlives it. lane.options has the scaling that schedules
+// between hosts apply (all-reduce, reduce).
 std::unique_ptr<Task> make_two_level(Epochs& epochs, const Call& call, LaneRun lane);
 
 }  // namespace ringcomm

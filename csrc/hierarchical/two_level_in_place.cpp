@@ -1,4 +1,5 @@
-// All-reduce on two levels of arrays that all lie in their host's shared memory: nothing is copied in.
+// Implements all-reduce on two levels for arrays that are all in their host's shared memory. No
+// data is copied in.
 
 #include "base/aligned_bytes.hpp"
 #include "hierarchical/two_level_pass.hpp"
@@ -7,8 +8,8 @@
 namespace ringcomm {
 namespace {
 
-// A lane reduces its slices where they lie, from everybody's array into one, its own. The network works on them there,
-// and what comes back the lane stores to all others.
+// Each lane reduces its slices from all ranks' arrays into this rank's array. The network exchanges
+// them there, and the lane stores the result into all other arrays.
 class TwoLevelShared final : public SharedPass {
  public:
   TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays)
@@ -24,7 +25,7 @@ class TwoLevelShared final : public SharedPass {
 
  private:
   bool arrived(std::uint32_t epoch) override { return arrived_here(epochs_, epoch, lane_.hosts); }
-  Part slice(std::size_t k) const {  // of the array
+  Part slice(std::size_t k) const {  // in the array
     const Part segment = cuts_.cut(k), own = slice_of(segment.count, item_, lane_.hosts.lanes(), epochs_.node().rank());
     return {segment.first + own.first, own.count};
   }
@@ -37,8 +38,8 @@ class TwoLevelShared final : public SharedPass {
     return spread_ == cuts_.segments() ? Progress::done : moved ? Progress::moved : Progress::blocked;
   }
 
-  // Where the lane works on its slice of a segment: in this rank's array, or, if that has it in several stretches,
-  // apart, in memory that the few segments on their way take in turns.
+  // Returns the address of the lane's slice of a segment. It is in this rank's array; if the slice
+  // is in several fragments there, it is in a buffer that the few segments in flight share.
   std::byte* home(std::size_t k) {
     const Part own = slice(k);
     if (std::byte* const here = arrays_.piece(me_, own)) return here;
@@ -47,7 +48,8 @@ class TwoLevelShared final : public SharedPass {
     return apart_.get() + k % apart_slots_ * room;
   }
 
-  // No further ahead of the network than it needs: what it takes up is still in the caches then.
+  // Reduces the next segment, but runs ahead of the network only as far as needed: then the network
+  // reads it from the caches.
   bool reduce_next() {
     const bool far = reduced_ - finished_ > lane_.options.window || reduced_ - spread_ >= apart_slots_;
     if (reduced_ == cuts_.segments() || far) return false;

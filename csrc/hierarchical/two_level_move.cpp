@@ -1,11 +1,12 @@
-// The collectives on two levels that only move data: broadcast, allgather.
+// Implements the collectives on two levels that only move data: broadcast and allgather.
 #include "hierarchical/two_level_pass.hpp"
 
 namespace ringcomm {
 namespace {
 
-// Who gives data puts it into its staging memory. Its host's lanes fetch their slices from there and get those of the
-// other hosts; each rank then takes all lanes' slices.
+// A rank that contributes data writes it to its staging memory. The lanes of its host read their
+// slices from there and receive those of the other hosts. Each rank then reads the slices of all
+// lanes.
 class TwoLevelMove final : public TwoLevelPass {
  public:
   TwoLevelMove(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks, bool gives)
@@ -14,7 +15,7 @@ class TwoLevelMove final : public TwoLevelPass {
  private:
   bool mine(std::size_t block, int rank) const { return is_home(block) && owner(rank) == me(); }
   const std::byte* source(std::size_t first) const { return at(call_.input, (first - own_start_) * item_); }
-  // Where the caller's own data begins in the array of all.
+  // Returns the start of the caller's own data in the complete array.
   std::size_t own_start() const {
     const int rank = hosts().here()[static_cast<std::size_t>(me())];
     return has_blocks(call_.collective) ? start_of(call_.counts, rank) : 0;

@@ -1,4 +1,4 @@
-// What collectives on two levels have in common.
+// The base class of collectives on two levels through staging memory.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,28 @@
 
 namespace ringcomm {
 
-// Kinds fill their lane's slices of a segment in this rank's staging memory, the network works on them there, and then
-// every rank of the host may take what it wants of all lanes.
+// Derived classes fill their lane's slices of a segment in this rank's staging memory, and the
+// network exchanges them there. Then every rank of the host may read the slices of all lanes.
 class TwoLevelPass : public StagedPass {
  public:
   void abandon() noexcept final;
 
  protected:
-  // `brings`: this rank puts something of its own into its staging memory; whoever has a lane needs some anyway.
+  // `brings`: this rank writes its own data to its staging memory. A rank with a lane needs staging
+  // memory in any case.
   TwoLevelPass(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks, bool brings);
-  virtual void fill_lane(std::size_t k) = 0;  // called in a lane only
+  virtual void fill_lane(std::size_t k) = 0;  // called only if this rank has a lane
 
   const Hosts& hosts() const { return lane_.hosts; }
   int lanes() const { return lane_.hosts.lanes(); }
   bool in_lane() const { return lane_.has(); }
-  bool coarsens() const { return lane_.options.codec != nullptr; }  // what comes back is not what was sent
+  bool coarsens() const { return lane_.options.codec != nullptr; }  // the result received differs from the data sent
   std::byte* of_lane(int lane, std::size_t k) { return lane == me() ? input(k) : input_of(lane, k); }
   std::size_t blocks() const { return blocks_.cuts().blocks(); }
-  // Whether ranks of this host give or take (parts of) a block: all of it, or all that a host does.
+  // Returns whether ranks of this host contribute to, or receive, a block or parts of it.
   bool is_home(std::size_t block) const;
-  // Which of them does, of what HostBlocks::visit says is `rank`'s. Of an all-reduce everybody.
+  // Returns the local rank that does, for a piece that HostBlocks::visit assigns to `rank`. In an
+  // all-reduce every rank does.
   int owner(int rank) const;
 
   const HostBlocks blocks_;
@@ -47,11 +49,11 @@ class TwoLevelPass : public StagedPass {
   std::size_t filled_ = 0, finished_ = 0;  // segments
 };
 
-// Allreduce, reduce, reducescatter; broadcast, allgather.
+// Make the pass for: allreduce, reduce, reducescatter; broadcast, allgather.
 std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Call& call, LaneRun lane);
 std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const Call& call, LaneRun lane);
 
-// All-reduce where all arrays of this host are shared.
+// Makes the task for an all-reduce in which all arrays of this host are in shared memory.
 std::unique_ptr<Task> make_two_level_in_place(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays);
 
 }  // namespace ringcomm

@@ -1,4 +1,4 @@
-// The collectives on two levels that compute: allreduce, reduce, reducescatter.
+// Implements the collectives on two levels that compute: allreduce, reduce and reducescatter.
 #include <memory>
 #include <optional>
 
@@ -9,10 +9,11 @@
 namespace ringcomm {
 namespace {
 
-// Each lane reduces its slices of a segment, from its own array and the peers' inputs, into its own input, where its
-// own slices are not copied in. Then each rank takes what it is to have: of an all-reduce everything, of a reduce
-// everything at the root, of a reduce-scatter its block. Sources are in the order of ranks, so that every slice has one
-// operand order; between hosts the schedule has one.
+// Each lane reduces its slices of a segment, from its own array and the peers' inputs, into its own
+// staging memory. Its own slices are not copied in. Then each rank reads its result: everything in
+// an all-reduce and at the root of a reduce, its block in a reduce-scatter. Sources are in the
+// order of ranks, so every slice has the same operand order. Between hosts the schedule fixes the
+// order.
 class TwoLevelReduction final : public TwoLevelPass {
  public:
   TwoLevelReduction(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
@@ -35,7 +36,7 @@ class TwoLevelReduction final : public TwoLevelPass {
   void copy_in(std::size_t k) override {
     for (std::size_t block = 0; block < blocks(); ++block) {
       const std::size_t length = blocks_.length(block, k);
-      const Part own = in_lane() ? blocks_.slice(block, k, me()) : Part{length, 0};  // read at home
+      const Part own = in_lane() ? blocks_.slice(block, k, me()) : Part{length, 0};  // read from the array
       for (const Part part : {Part{0, own.first}, Part{own.end(), length - own.end()}}) {
         blocks_.visit(block, k, part, [&](int, std::size_t first, std::size_t offset, std::size_t count) {
           array_->each({first, count}, [&](const Scattered::Piece& from, std::size_t before) {
@@ -74,7 +75,7 @@ class TwoLevelReduction final : public TwoLevelPass {
                           kernels::scale(call_.dtype, to.output, segment + (offset + before) * item_, to.count, post_);
                         });
                         tally(count * item_);
-                        taken_ += count;  // slices, and segments, come in the array's order
+                        taken_ += count;  // slices and segments are in the array's order
                       });
       }
     }
@@ -84,9 +85,9 @@ class TwoLevelReduction final : public TwoLevelPass {
   Fragment whole_;
   std::optional<Scattered> array_;
   std::size_t taken_ = 0;               // elements
-  kernels::Scale post_;                 // that lanes have not done
-  std::size_t own_bytes_ = 0;           // of a block
-  std::unique_ptr<std::byte[]> apart_;  // a result that would overwrite input which later segments need
+  kernels::Scale post_;                 // scaling that lanes have not applied
+  std::size_t own_bytes_ = 0;           // of this rank's block
+  std::unique_ptr<std::byte[]> apart_;  // buffer for a result that would overwrite input that later segments need
   std::vector<const void*> sources_;
 };
 

@@ -1,3 +1,4 @@
+// Implements Client: segments, letters, and failures.
 #include "param_server/client.hpp"
 
 #include <algorithm>
@@ -85,10 +86,10 @@ std::vector<std::byte> Client::letter_of(const Asked& asked, Head head, const st
   return letter;
 }
 
-// A server answers in the order of what it was asked.
+// Completes a segment. A server answers in the order of the requests.
 void Client::answered(int rank, const std::vector<std::byte>& answer) {
   Peer& peer = peers_[rank];
-  if (peer.under_way.empty()) return;  // it was seen to leave before its last letters were read
+  if (peer.under_way.empty()) return;  // the rank was seen to leave before its last letters were read
   const Segment segment = std::move(peer.under_way.front());
   peer.under_way.pop_front();
   Asked& asked = *segment.asked;

@@ -1,4 +1,5 @@
-// What a rank asks of shards in memory that it does not share.
+// The requests of a rank to shards in memory that it does not share. Python's RemoteShard makes
+// them; Service sends them.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,12 @@
 
 namespace ringcomm::store {
 
-// One request. Arrays are the caller's, and live until it is done(). After that: what the server said.
+// A request. The caller owns the arrays, and keeps them until done(). Afterwards `arrival`,
+// `version` and `group` hold the server's answer.
 struct Asked final : Operation {
   Asked() : Operation("store") {}
   int peer = 0;
-  Head head;  // but for `number`, `begins` and `ends`, and what arrays there are
+  Head head;  // without `number`, `begins`, `ends` and the array flags
   std::vector<Range> ranges;
   std::size_t element = sizeof(float);
   const void *gradient = nullptr, *pulled = nullptr;
@@ -30,25 +32,26 @@ struct Asked final : Operation {
   std::uint64_t version = 0, group = 0;
 };
 
-// Cuts requests into segments, which a server applies and answers as they come, so that both directions of a link are
-// busy; and lets few of them be under way to each server, which therefore holds little, and takes the link from no
-// other. Segments are so short that MPI sends them unasked: its questions wait behind data.
+// Cuts requests into segments. A server applies and answers each segment on arrival, so that both
+// directions of a link are busy. Few segments are in flight to each server, so a server buffers
+// little, and other peers get their share of the link. Segments are so short that MPI sends them
+// without a handshake, which would queue behind data.
 class Client {
  public:
-  static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array: whole stripes
+  static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array: complete stripes
   static constexpr std::size_t kUnderWay = 8;
 
-  void ask(std::shared_ptr<Asked> asked);  // any thread. One that cannot be sent any more is done at once, and failed
+  void ask(std::shared_ptr<Asked> asked);  // any thread. A request that can no longer be sent fails immediately
 
   // ---- the worker
-  bool send(Mail& mail);  // what may be. True if anything was
+  bool send(Mail& mail);  // sends what is allowed. True if anything was sent
   void answered(int peer, const std::vector<std::byte>& answer);
   void left(int rank, const Error& why);
   void end(const Error& why);
   bool waits() const { return waits_; }  // for an answer
 
  private:
-  struct Cut {  // of one that is being sent: what is left begins in ranges[range], after `within` of its elements
+  struct Cut {  // Position in a request: the unsent rest begins in ranges[range], after `within` elements
     std::size_t range = 0, within = 0, sent = 0;
     bool begun = false;
   };
@@ -59,7 +62,7 @@ class Client {
   };
   struct Peer {
     std::deque<std::shared_ptr<Asked>> waiting;
-    Cut cut;  // of the first
+    Cut cut;  // of the first waiting request
     std::deque<Segment> under_way;
     std::uint64_t number = 0;
     std::exception_ptr gone;
@@ -69,7 +72,7 @@ class Client {
                                           const Segment& segment);
   static void fail(Peer& peer, std::exception_ptr why);
 
-  std::mutex mutex_;  // guards the next two
+  std::mutex mutex_;  // guards the next two fields
   std::vector<std::shared_ptr<Asked>> posted_;
   std::exception_ptr over_;
   std::map<int, Peer> peers_;

@@ -1,3 +1,4 @@
+// Implements Clocks.
 #include "param_server/clocks.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 namespace ringcomm::store {
 namespace {
-constexpr std::int64_t kSleep = 20'000'000;  // ns, after which processes are looked at
+constexpr std::int64_t kSleep = 20'000'000;  // ns between two looks for dead processes
 }
 
 std::size_t Clocks::bytes(int workers) { return sizeof(Bell) + static_cast<std::size_t>(workers) * sizeof(Entry); }

@@ -1,4 +1,5 @@
-// How far each worker is: what bounded staleness, turns and synchronous methods wait for.
+// The clocks of workers: the number of steps that each has finished. Bounded staleness, turns and
+// synchronous methods wait on it.
 #pragma once
 
 #include <atomic>
@@ -11,24 +12,25 @@
 
 namespace ringcomm::store {
 
-// A view of a table in memory that the ranks of a host share; zeros are one in which nobody has begun.
+// A view of a table in memory that the ranks of a host share. A table of zeros is valid: no worker
+// has begun.
 class Clocks {
  public:
   static constexpr std::int64_t kFinished = std::numeric_limits<std::int64_t>::max();
-  static constexpr std::int64_t kLost = kFinished - 1;  // died, as somebody saw; finished for all who wait
+  static constexpr std::int64_t kLost = kFinished - 1;  // died before it finished; counts as finished for all waiters
   static std::size_t bytes(int workers);
 
-  // `of_host`: which worker each rank of the node is; empty: the one of that number.
+  // `of_host`: worker of each rank of the node; empty: worker and rank are equal.
   Clocks(void* memory, int workers, Node* node, std::vector<int> of_host = {});
-  void set(int worker, std::int64_t clock);  // wakes who waits
+  void set(int worker, std::int64_t clock);  // wakes waiters
   std::int64_t of(int worker) const;
   std::int64_t least() const;  // kLost or more if all have finished
   int live() const;            // workers that have not finished
-  // Whether `worker` (-1: every one) is so far, after waiting for so long at most. A worker whose process has ended
-  // before it had finished is lost.
+  // Waits until `worker` (-1: all workers) has reached `clock`, for `longest_ns` at most. Returns
+  // whether it has. A worker whose process ended before it had finished is lost.
   bool wait(int worker, std::int64_t clock, std::int64_t longest_ns);
-  void wake();                                              // whoever waits looks again
-  void sleep(std::uint32_t seen, std::int64_t longest_ns);  // until somebody wakes; `seen`: ticks() before looking
+  void wake();                                              // waiters check again
+  void sleep(std::uint32_t seen, std::int64_t longest_ns);  // until a wake(); `seen`: ticks() before the check
   std::uint32_t ticks() const;
   void look_for_dead();
   std::vector<int> lost() const;

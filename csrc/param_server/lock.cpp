@@ -1,3 +1,4 @@
+// Implements Lock.
 #include "param_server/lock.hpp"
 
 #include <algorithm>
@@ -7,8 +8,9 @@
 
 namespace ringcomm::store {
 namespace {
-constexpr int kSpins = 100;                      // more ranks than cores are usual: a holder may need this one
-constexpr std::int64_t kLookAfter = 20'000'000;  // ns, after which a holder's process is looked at
+// few, because ranks often outnumber cores: the holder may need this core
+constexpr int kSpins = 100;
+constexpr std::int64_t kLookAfter = 20'000'000;  // ns before the holder's process is checked
 }  // namespace
 
 bool Lock::try_take(int rank) {

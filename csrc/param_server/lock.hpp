@@ -1,4 +1,4 @@
-// A lock in memory that ranks of a host share.
+// A lock in memory that ranks of a host share. Shards have one per stripe of weights.
 #pragma once
 
 #include <atomic>
@@ -8,17 +8,18 @@
 
 namespace ringcomm::store {
 
-// One cache line: a lock, and what it guards besides the stripe itself. Zeros are one that is free.
+// A cache line with a lock, and the data that it guards besides the stripe itself. Zeros are a free
+// lock.
 struct alignas(64) Lock {
-  std::atomic<std::uint32_t> word;  // 0 free; holder + 1, and kWaited if somebody may be sleeping
+  std::atomic<std::uint32_t> word;  // 0 free; otherwise holder + 1, with kWaited if a rank may be sleeping
   std::uint32_t unused;
   std::uint64_t updates;  // of the stripe's weights
 
   static constexpr std::uint32_t kWaited = std::uint32_t{1} << 31;
 
   bool try_take(int rank);
-  // Spins a little, then sleeps. A holder that has died loses it: what it guards is as the holder left it. Returns
-  // whether that happened.
+  // Spins briefly, then sleeps. Takes the lock from a holder that has died; the guarded data is as
+  // the holder left it. Returns whether that happened.
   bool take(Node* node, int rank);
   void give_back();
 };

@@ -1,6 +1,7 @@
-// What ranks that share no memory send each other about a store. A request is a Head, its ranges, the elements of a
-// gradient and those of the weights that it is of; an answer is a Head and the elements of a result. Ranks run the same
-// binary on one kind of machine: numbers travel as they lie.
+// The messages about a store between ranks that share no memory. A request is a Head, its ranges,
+// the elements of a gradient, and the weights on which it was computed. An answer is a Head and the
+// elements of a result. All ranks run the same binary on the same kind of machine, so numbers are
+// sent as stored.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace ringcomm::store {
 
-// When a request is due: once every worker's clock is so far, and so many gathered updates have been made. `clock` of
-// Clocks::kLost: all have finished, and nothing is gathered that is not applied.
+// The condition for a request to run: every worker has reached `clock`, and `group` gathered
+// updates have been made. `clock` of Clocks::kLost: all workers have finished, and no gathered
+// gradient is unapplied.
 struct Due {
   std::int64_t clock = std::numeric_limits<std::int64_t>::min();
   std::uint64_t group = 0;
@@ -20,17 +22,17 @@ struct Due {
 struct Head {
   bool answer = false;
   Rule rule = Rule::get;
-  Arrival arrival = Arrival::applied;                     // of an answer
-  bool gathers = false;                                   // the elements are of a gradient that is gathered, in parts:
-  bool begins = true, ends = true;                        // the first, the last
-  bool gradient = false, pulled = false, result = false;  // which arrays there are
+  Arrival arrival = Arrival::applied;                     // in an answer
+  bool gathers = false;                                   // the elements are parts of a gradient to gather:
+  bool begins = true, ends = true;                        // this is the first, the last part
+  bool gradient = false, pulled = false, result = false;  // arrays that the message has
   std::uint32_t ranges = 0;
   std::uint64_t shard = 0;
-  std::uint64_t number = 0;   // of the sender's requests to this server, from 1
-  std::uint64_t step = 0;     // of the gradient that is gathered
-  std::int64_t clock = -1;    // the sender's, once this is done; negative: as before
-  Due due;                    // of an answer: `group` updates have been made
-  std::uint64_t version = 0;  // of an answer: of the shard, before
+  std::uint64_t number = 0;   // counts the sender's requests to this server, from 1
+  std::uint64_t step = 0;     // of the gathered gradient
+  std::int64_t clock = -1;    // the sender's clock once this request is done; negative: unchanged
+  Due due;                    // in an answer: `group` updates have been made
+  std::uint64_t version = 0;  // in an answer: version of the shard before the request
   RuleOptions options;
 };
 

@@ -1,3 +1,4 @@
+// Implements Server.
 #include "param_server/server.hpp"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ Head head_of(const std::vector<std::byte>& message) {
   return head;
 }
 
-// Among the workers.
+// Returns the index of `rank` among the workers.
 std::size_t place_of(const Served& it, int rank) {
   return static_cast<std::size_t>(std::find(it.ranks.begin(), it.ranks.end(), rank) - it.ranks.begin());
 }
@@ -53,7 +54,7 @@ std::shared_ptr<Served> Server::find(std::uint64_t shard) const {
   return found->second;
 }
 
-// One that comes again was, or will be, answered when it came first.
+// Queues a request. A repeated request is ignored, because the first one is or will be answered.
 void Server::take(int rank, std::vector<std::byte> request) {
   Peer& peer = peers_[rank];
   const std::uint64_t number = head_of(request).number;
@@ -64,7 +65,7 @@ void Server::take(int rank, std::vector<std::byte> request) {
 
 bool Server::turn(Mail& mail) {
   bool moved = false, again = true;
-  while (again) {  // what one rank has brought may be what another waits for
+  while (again) {  // the work of one rank may be what another waits for
     again = false;
     for (auto& [rank, peer] : peers_) {
       while (!peer.waiting.empty() && answer_first(rank, peer, mail)) again = true;
@@ -74,7 +75,7 @@ bool Server::turn(Mail& mail) {
   return moved;
 }
 
-// False: it is not due yet.
+// Runs and answers the first request of a rank. Returns false if it is not due yet.
 bool Server::answer_first(int rank, Peer& peer, Mail& mail) {
   const std::vector<std::byte>& request = peer.waiting.front();
   const Head head = head_of(request);
@@ -132,7 +133,7 @@ void Server::change(Peer& peer, const std::shared_ptr<Served>& it, const Head& h
   answer.due.group = shard.group();
 }
 
-// Part of a gradient that has come counts as all of it.
+// Records that a rank left. A partly received gradient counts as complete.
 void Server::left(int rank) {
   Peer& peer = peers_[rank];
   peer.gone = true;
@@ -144,7 +145,8 @@ void Server::left(int rank) {
   for (const auto& [shard, it] : served_) advance(*it, rank, Clocks::kFinished);
 }
 
-// Whoever has finished leaves what has been gathered for those who are left to settle.
+// Sets a worker's clock. When a worker finishes, the gathered gradients may be complete: fewer
+// workers are expected.
 void Server::advance(Served& it, int rank, std::int64_t clock) {
   const std::size_t place = place_of(it, rank);
   if (place == it.ranks.size()) return;

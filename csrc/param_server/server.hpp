@@ -1,4 +1,5 @@
-// What an owner's worker does to its shards when ranks ask that share no memory with it.
+// The owner's side of shards for ranks that share no memory with it. The owner's worker runs it,
+// through Service.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +17,14 @@ namespace ringcomm::store {
 struct Served {
   std::shared_ptr<Shard> shard;  // null: only clocks
   std::shared_ptr<Clocks> clocks;
-  std::vector<int> ranks;  // of the workers, in the order of their clocks
+  std::vector<int> ranks;  // ranks of the workers, in the order of their clocks
   Gathering gathering;
-  Rule rule = Rule::get;  // by which what is gathered is applied where nobody brings more: of the last push
+  Rule rule = Rule::get;  // rule of the last push, which applies gathered gradients if no worker adds more
   RuleOptions options;
 };
 
-// Requests of one rank are done in the order in which they were sent; one that is not due holds up those behind it.
-// Each rank has few under way (param_server/client.hpp), so what waits here is bounded.
+// Runs the requests of a rank in the order sent; a request that is not due delays later ones. Each
+// rank has few requests in flight (param_server/client.hpp), so the queues are bounded.
 class Server {
  public:
   // ---- any thread
@@ -33,17 +34,17 @@ class Server {
 
   // ---- the worker
   void take(int peer, std::vector<std::byte> request);
-  bool turn(Mail& mail);  // answers what is due. True if anything was
-  void left(int rank);    // has finished, wherever it is a worker
+  bool turn(Mail& mail);  // answers due requests. True if there were any
+  void left(int rank);    // marks it as finished, for all shards of which it is a worker
 
  private:
   struct Peer {
     std::deque<std::vector<std::byte>> waiting;
     bool gone = false;
-    std::uint64_t last = 0;              // request
-    Arrival arrival = Arrival::applied;  // of the gradient that comes in parts
-    std::shared_ptr<Served> open;        // what it is added to; null: nothing
-    std::size_t sum = 0;                 // to which of that shard's sums
+    std::uint64_t last = 0;              // number of the last request
+    Arrival arrival = Arrival::applied;  // of the gradient that arrives in parts
+    std::shared_ptr<Served> open;        // shard to which it is added; null: none
+    std::size_t sum = 0;                 // index of the sum in that shard
   };
   bool answer_first(int rank, Peer& peer, Mail& mail);
   static bool is_due(Served& it, const Due& due);
@@ -52,7 +53,7 @@ class Server {
   static void advance(Served& it, int rank, std::int64_t clock);
   std::shared_ptr<Served> find(std::uint64_t shard) const;
 
-  mutable std::mutex mutex_;  // guards the map
+  mutable std::mutex mutex_;  // guards served_
   std::map<std::uint64_t, std::shared_ptr<Served>> served_;
   std::map<int, Peer> peers_;
 };

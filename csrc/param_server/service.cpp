@@ -1,3 +1,4 @@
+// Implements Service: distributes letters to the server and the client.
 #include "param_server/service.hpp"
 
 #include <algorithm>

@@ -1,10 +1,10 @@
-// A store between ranks that share no memory: each asks, and is asked, by its worker. The owner's script has no part in
-// it, nor the GIL.
+// A store between ranks that share no memory: each rank's worker sends requests and answers them.
+// The owner's script takes no part, and the GIL is not needed.
 //
 //    worker of rank r              rank s, which owns a shard
 //    ─────────────────             ──────────────────────────
 //    request ─────────────────────►  due? apply the rule under the stripes' locks, as ranks of that host do
-//    result of that segment ◄──────  answer: late, where the consistency says so
+//    result of that segment ◄──────  answer: delayed, if the consistency requires it
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Implements Shard: rules by stripe, and gathering of gradients.
 #include "param_server/shard.hpp"
 
 #include <algorithm>
@@ -45,7 +46,8 @@ Shard::Held Shard::hold(Lock& lock) {
   return Held(&lock);
 }
 
-// Begins at a place of its own among the stripes, and comes back to those that are taken: ranks rarely meet.
+// Calls `act` on each stripe of the range under its lock. Each rank begins at a different stripe,
+// and defers stripes that are locked, so ranks rarely contend.
 template <class Act>
 void Shard::each_stripe(const Range& range, Act&& act) {
   if (range.count == 0) return;
@@ -69,7 +71,7 @@ void Shard::each_stripe(const Range& range, Act&& act) {
   for (const std::size_t stripe : later) act_on(stripe, hold(locks_[stripe]));
 }
 
-// What is given lies where the range's first element belongs.
+// Applies a rule to a range. The arrays begin at the range's first element.
 void Shard::update(Rule rule, const RuleOptions& options, std::uint64_t step, std::size_t target, const Range& range,
                    const void* gradient, const void* pulled, void* result) {
   const auto run = [&]<class T>(T) {
@@ -156,7 +158,8 @@ bool Shard::gathers_now() {
   return header_.arrived > 0;
 }
 
-// How many are to be applied, and are the caller's then; 0: others may still come.
+// Returns the number of gathered gradients, which the caller must then apply; 0: more may still
+// arrive.
 std::uint32_t Shard::complete(const Gathering& how, const Clocks& clocks) {
   const Held held = hold(header_.gather);
   const std::uint32_t done = header_.done;
@@ -179,7 +182,7 @@ std::uint32_t Shard::claim(const Gathering& how, const Clocks& clocks, void* sum
   const std::uint32_t number = complete(how, clocks);
   if (number > 0) {
     const Range all{0, count_};
-    fold(all);  // nobody adds before release()
+    fold(all);  // no rank adds before release()
     std::copy_n(array(sum(0)), count_ * element_, static_cast<std::byte*>(sum_of_all));
     clear(sum(0), all);
   }
@@ -196,7 +199,7 @@ void Shard::clear(std::size_t number, const Range& range) {
   std::fill_n(array(number, range.first), range.count * element_, std::byte{0});
 }
 
-// All sums into the first, in their order.
+// Adds all sums into the first, in their order.
 void Shard::fold(const Range& range) {
   const RuleOptions plain;
   for (std::size_t i = 1; i < sums_; ++i) {
@@ -220,7 +223,7 @@ std::pair<std::uint64_t, std::uint64_t> Shard::average_with(Shard& other) {
   std::pair<std::uint64_t, std::uint64_t> before{version(), other.version()};
   if (owner_ == other.owner_) return before;
   const RuleOptions none;
-  const bool mine_first = owner_ < other.owner_;  // everybody takes the lower owner's lock first
+  const bool mine_first = owner_ < other.owner_;  // every rank takes the lower owner's lock first
   for (std::size_t i = 0; i < stripes_; ++i) {
     const std::size_t stripe = (i + stripes_ * static_cast<std::size_t>(rank_) / 8) % stripes_;
     const Held first = hold((mine_first ? *this : other).locks_[stripe]);

@@ -1,3 +1,5 @@
+// Implements GraphOp and GraphOpTable: a run prepares requests, submits them, waits, and passes
+// results to the framework.
 #include "graph_ops/graph_op.hpp"
 
 #include <algorithm>
@@ -31,7 +33,8 @@ std::vector<std::size_t> counts_of(const ringcomm_run& run) {
   return counts;
 }
 
-// As Python writes a tuple: texts of mismatches look the same, whoever has submitted.
+// Returns the shape as Python writes a tuple, so that error messages are the same for all
+// frameworks.
 std::string text_of_shape(std::span<const std::int64_t> dims) {
   std::string text = "(";
   for (std::size_t i = 0; i < dims.size(); ++i) text += (i ? ", " : "") + std::to_string(dims[i]);
@@ -46,7 +49,7 @@ std::span<const std::int64_t> row_shape(const ringcomm_array& array) {
   return shape_of(array).subspan(array.rank == 0 ? 0 : 1);
 }
 
-// Rows to each rank, as the second input says.
+// Returns the rows to each rank, from the second input.
 std::vector<std::size_t> splits_of(const ringcomm_array& given, std::size_t rows, int size) {
   const bool wide = given.dtype == static_cast<int>(DType::int64);
   if ((!wide && given.dtype != static_cast<int>(DType::int32)) || given.rank != 1)
@@ -69,7 +72,7 @@ std::vector<std::size_t> splits_of(const ringcomm_array& given, std::size_t rows
   return splits;
 }
 
-// What agreement alone decides the size of.
+// Returns whether only agreement decides the size of the result.
 bool is_found(Collective collective) { return tells_rows(collective); }
 
 void release_memory(void* owner) { delete static_cast<std::shared_ptr<std::byte[]>*>(owner); }
@@ -80,7 +83,7 @@ void failed_to_allocate() { throw Error(ErrorKind::internal, "the framework gave
 
 bool GraphOp::Prepared::fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const {
   if (epoch != live.epoch || group.size() != count) return false;
-  for (std::size_t i = 0; i < dtypes.size(); ++i) {  // of a barrier there are none
+  for (std::size_t i = 0; i < dtypes.size(); ++i) {  // a barrier has none
     const ringcomm_array& array = run.input[i];
     if (dtypes[i] != array.dtype || !std::ranges::equal(shapes[i], shape_of(array))) return false;
   }
@@ -151,7 +154,7 @@ GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcom
     if (spec_.keeps) left_out_.begin(counts_of(run));
   }
   if (!spec_.splits && prepared.wires == wires &&
-      prepared.fits(live, run, count)) {  // splits are values: they may differ
+      prepared.fits(live, run, count)) {  // splits are values: they may differ between runs
     Engine::renew_group(prepared.group);
     return prepared;
   }
@@ -168,7 +171,7 @@ GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcom
   return prepared;
 }
 
-// Addresses, of results too where their shapes are known.
+// Sets the addresses of inputs, and of results whose shapes are known.
 void GraphOp::place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const {
   const Collective collective = spec_.call.collective;
   if (collective == Collective::barrier) return;
@@ -221,7 +224,7 @@ void GraphOp::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   Prepared prepared = prepared_for(live, run);
   place_results(live, run, prepared);
   live.engine->submit_group(live.set, prepared.group);
-  // All of them, also after one has failed: until then they use the arrays.
+  // Waits for all of them, even if one has failed: until then they use the arrays.
   for (const OperationStatePtr& pending : prepared.group) wait_for(*pending, *live.worker, -1, nullptr);
   for (const OperationStatePtr& pending : prepared.group) {
     if (pending->error()) std::rethrow_exception(pending->error());
@@ -234,7 +237,7 @@ void GraphOp::run_in(const SetLink::Live& live, const ringcomm_run& run) {
 }
 
 void GraphOp::look_in(const ringcomm_run& run) {
-  const SetLink::Live live = set_->live();  // throws where there is no session
+  const SetLink::Live live = set_->live();  // throws if there is no session
   if (const std::uint64_t number = set_->due(spec_.names[0], spec_.every)) spec_.look(number, run);
   const std::int64_t one = 1;
   auto* byte = static_cast<std::byte*>(run.allocate(run.context, 0, -1, static_cast<int>(DType::uint8), &one, 1));

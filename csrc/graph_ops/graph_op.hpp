@@ -1,8 +1,9 @@
-// A graph operation is a collective in a framework's graph, or in an eager program. It holds what is known when the
-// graph is traced. Each run brings arrays, with their shapes and their memory.
+// A graph operation is a collective in a framework's graph, or in an eager program. It holds the
+// parameters that are known when the graph is traced. Each run supplies arrays, with their shapes
+// and addresses.
 //
-// A graph operation of several tensors is one group: they run together. Their requests to the engine are prepared once
-// and kept, so that a step whose shapes have not changed prepares nothing.
+// A graph operation with several tensors is one group: they run together. Its requests to the
+// engine are prepared once and kept, so a step with unchanged shapes prepares nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,13 @@ struct OperationState;
 
 struct GraphOpSpec {
   Call call;                                 // collective, op, root (in the set), scales, algorithm
-  std::vector<std::string> names;            // of the operations: one for each tensor
-  std::vector<std::uint64_t> wires;          // codes of what each travels as; empty: as it is
-  std::vector<std::uint64_t> first_wires{};  // in so many first runs:
+  std::vector<std::string> names;            // names of the operations: one per tensor
+  std::vector<std::uint64_t> wires;          // wire format codes, one per tensor; empty: uncompressed
+  std::vector<std::uint64_t> first_wires{};  // wire formats of the first `first_runs` runs
   std::uint64_t first_runs = 0;
-  bool keeps = false;   // what encoders leave out is added in the next run
-  bool splits = false;  // alltoall: a second input says rows to each rank, and a second result from each
-  bool even = false;    // the graph was traced for as many rows on every rank: they are compared too
+  bool keeps = false;   // residuals of encoders are added in the next run
+  bool splits = false;  // alltoall: the second input is the rows sent to each rank, the second result those received
+  bool even = false;    // the graph was traced with equal rows on all ranks: these are compared too
   // Not null: no collective. The graph operation calls this on its inputs, which may be none, in runs that are due
   // (SetLink::due) every `every` runs, and gives one byte, which what must come later can depend on.
   std::function<void(std::uint64_t run_number, const ringcomm_run&)> look{};
@@ -40,20 +41,21 @@ struct GraphOpSpec {
 class GraphOp {
  public:
   GraphOp(std::shared_ptr<SetLink> set, GraphOpSpec spec) : set_(std::move(set)), spec_(std::move(spec)) {}
-  // Throws what the operations met, once all of them are over. What it throws is also kept.
+  // Runs the group. Throws the error of an operation once all operations have ended; also stores it
+  // for take_failure().
   void run(const ringcomm_run& run);
   std::exception_ptr take_failure();  // of the last run that failed
-  // What is left out of a tensor (LeftOut). Throws Error(invalid) while a run is under way.
+  // Access the residual of a tensor (LeftOut). Throws Error(invalid) while a run is in progress.
   std::vector<float> residual(std::size_t tensor);
   void set_residual(std::size_t tensor, std::vector<float> values);
 
  private:
-  struct Prepared {  // the group, as it was run last
+  struct Prepared {  // the group as it was run last
     std::uint64_t epoch = 0;
     std::vector<int> dtypes;
     std::vector<std::vector<std::int64_t>> shapes;
     std::vector<std::shared_ptr<OperationState>> group;
-    const std::vector<std::uint64_t>* wires = nullptr;  // of the spec's
+    const std::vector<std::uint64_t>* wires = nullptr;  // points into the spec
     bool fits(const SetLink::Live& live, const ringcomm_run& run, std::size_t count) const;
   };
 
@@ -69,21 +71,21 @@ class GraphOp {
   const std::shared_ptr<SetLink> set_;
   const GraphOpSpec spec_;
   std::mutex mutex_;
-  Prepared kept_;  // taken out while a run uses it
+  Prepared kept_;  // empty while a run uses it
   std::uint64_t runs_ = 0;
   bool running_ = false;
   LeftOut left_out_;
   std::exception_ptr failure_;
 };
 
-// Graph operations by number, for the table of functions that frameworks' libraries get.
+// Graph operations by number. Frameworks' libraries get its table of functions.
 class GraphOpTable {
  public:
   GraphOpTable();
   GraphOpTable(const GraphOpTable&) = delete;
   std::int64_t add(std::shared_ptr<GraphOp> graph_op);
   void remove(std::int64_t id);
-  std::shared_ptr<GraphOp> find(std::int64_t id) const;  // Throws Error(invalid)
+  std::shared_ptr<GraphOp> find(std::int64_t id) const;  // throws Error(invalid)
   const ringcomm_graph_ops* functions() const { return &functions_; }
 
  private:

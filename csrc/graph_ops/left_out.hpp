@@ -1,4 +1,4 @@
-// What encoders leave out of the tensors of a graph operation, for its next run. Its owner sees to threads.
+// The residuals of a graph operation's tensors, for its next run. The owner serializes access.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace ringcomm {
 
 class LeftOut {
  public:
-  // A run is of tensors with so many elements. With others than the last one's it begins with nothing held back.
+  // Begins a run of tensors with these numbers of elements. If they differ from the last run's, all
+  // residuals are zero.
   void begin(std::vector<std::size_t> counts) {
     if (feedback_ && counts == counts_) return;
     feedback_ = std::make_unique<Feedback>(counts);
@@ -23,13 +24,14 @@ class LeftOut {
   }
   Feedback* feedback() { return feedback_.get(); }  // null before the first run
 
-  // In units of the sum; empty while nothing is known.
+  // Returns the residual, in units of the sum; empty if there is none yet.
   std::vector<float> residual(std::size_t tensor) {
     if (!feedback_) return tensor < waiting_.size() ? waiting_[tensor] : std::vector<float>();
     const auto all = feedback_->residual(tensor);
     return {all.begin(), all.end()};
   }
-  // In place of what is owed. Before the first run it waits for that; of another length than the array it is dropped.
+  // Replaces the residual. Before the first run the values are stored until that run; values of
+  // another length than the tensor are ignored.
   void set_residual(std::size_t tensor, std::vector<float> values) {
     if (!feedback_) {
       waiting_.resize(std::max(waiting_.size(), tensor + 1));

@@ -1,5 +1,6 @@
-// A process set as graphs know it. A graph outlives shutdown(), and the engine that its set had: it holds this, which
-// is connected while the set is in use, and runs with whatever engine the set has at the moment.
+// Connects graphs with a process set. A graph outlives shutdown() and the engine of its set. It
+// holds a SetLink, which is connected while the set is in use, and runs with the engine that the
+// set has at that time.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ class SetLink {
     std::shared_ptr<Engine> engine;
     std::shared_ptr<Worker> worker;
     int set = -1, rank = -1, size = 0;
-    std::uint64_t epoch = 0;  // of connections: what was prepared for an earlier one is void
+    std::uint64_t epoch = 0;  // number of the connection; requests prepared for an earlier one are invalid
   };
 
   void connect(std::shared_ptr<Engine> engine, std::shared_ptr<Worker> worker, int set, int rank, int size) {
@@ -30,20 +31,21 @@ class SetLink {
     const std::lock_guard lock(mutex_);
     live_ = {nullptr, nullptr, -1, -1, 0, live_.epoch};
   }
-  Live live() const {  // Throws Error(shut_down)
+  Live live() const {  // throws Error(shut_down)
     const std::lock_guard lock(mutex_);
     if (live_.engine) return live_;
     throw Error(ErrorKind::shut_down, "ringcomm has not been initialized, or has been shut down; use ringcomm.init().");
   }
-  // Counts a run of `name`, and returns its number if ranks compare their replicas in it, else 0: in the second run, by
-  // which what a program broadcasts after its first step is there, and in every `every`th one after that. Runs are
-  // counted from connect(), or from restart(): every rank counts alike, for each run comes before a reduction.
+  // Counts a run of `name`. Returns its number if ranks compare their replicas in it, otherwise 0.
+  // They do so in the second run, when the broadcast after a program's first step is done, and in
+  // every `every`th run after that. Runs are counted from connect() or restart(). The counts are
+  // equal on all ranks, because each run precedes a reduction.
   std::uint64_t due(const std::string& name, std::uint64_t every) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t run = ++runs_[name];
     return every > 0 && run >= 2 && (run - 2) % every == 0 ? run : 0;
   }
-  void restart() {  // All ranks have joined, some after more runs than others.
+  void restart() {  // called when all ranks have joined, some after more runs than others
     const std::lock_guard lock(mutex_);
     runs_.clear();
   }

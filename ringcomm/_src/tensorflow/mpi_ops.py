@@ -301,7 +301,7 @@ def local_rank_op(name: str | None = None) -> Any:
 
 
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Returns an int32 op: 1 if the set includes this rank, 0 if it does not, -1 before ``init``, -2 for unknown sets."""
+    """Returns an int32 op: 1 if the set includes this rank, 0 if not, -1 before ``init``, -2 for an unknown set."""
 
     def included() -> int:
         if not runtime.is_initialized():

@@ -1,1 +1,1 @@
-"""The JAX binding. Public names are in ringcomm.jax."""
+"""The JAX binding; `ringcomm.jax` holds its public names."""

@@ -1,8 +1,7 @@
-"""The JAX primitive that every collective of this binding is: its operands are arrays, its parameter says which
-collective runs on them.
+"""The JAX primitive behind every collective of this binding. Its operands are arrays; its parameter is an `Operation`.
 
-``library.py`` runs it, in eager mode and in compiled programs; ``derivatives.py`` has its rules for ``jvp``,
-transposition and ``vmap``. With these, every transformation of JAX composes.
+``library.py`` runs it, in eager mode and in compiled programs. ``derivatives.py`` has its rules for ``jvp``,
+transposition and ``vmap``. With these, all transformations of JAX compose.
 """
 
 from __future__ import annotations
@@ -25,10 +24,13 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 
 class Communicates(effects.Effect):
-    """The effect of a program that communicates. It is ordered: XLA runs the collectives of a program in the program's
-    order, so that ranks cannot deadlock, and drops none whose result is not used."""
+    """The effect of a program that communicates.
 
-    def __repr__(self) -> str:  # JAX prints it where it refuses a program
+    It is ordered: XLA runs a program's collectives in the program's order, so that ranks cannot deadlock. XLA also
+    keeps collectives with unused results.
+    """
+
+    def __repr__(self) -> str:  # part of JAX's message when it refuses a program
         return (
             "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and "
             "keep collectives out of programs that are sharded over several)"
@@ -49,21 +51,21 @@ _numbers = itertools.count()
 
 
 class Operation(NamedTuple):
-    """One call of a collective: all that is known when it is traced."""
+    """One call of a collective, with everything that is known when it is traced."""
 
     process_set: ProcessSet
     collective: int
-    names: tuple[str, ...] | None = None  # one for each operand; None: made when it runs, or when it is compiled
+    names: tuple[str, ...] | None = None  # one for each operand; None: made when the call runs or is compiled
     how: Reduce = PLAIN
-    root: int = 0  # in the set
+    root: int = 0  # index in the process set
     algorithm: str | None = None
-    rows: tuple[int, ...] | None = None  # allgather: of each rank; alltoall: received from each; None: as many as here
-    sends: tuple[int, ...] | None = None  # alltoall: rows to each rank, where these are uneven
-    even: bool = False  # every rank must give as many rows as this one
-    agrees: bool = False  # on the branch of a conditional: a program fails where its ranks take different ones
-    look: Any = None  # no collective: called on the operands (ringcomm._src.training.replicas)
-    every: int = 0  # in how many runs `look` is called once
-    number: int = 0  # tells calls apart, so that each has its own name in a program
+    rows: tuple[int, ...] | None = None  # allgather: rows of each rank; alltoall: received; None: as here
+    sends: tuple[int, ...] | None = None  # alltoall: rows to each rank, if uneven
+    even: bool = False  # every rank must give the same number of rows
+    agrees: bool = False  # compares branches of a conditional: the program fails if ranks take different ones
+    look: Any = None  # function to call on the operands, without a collective (training/replicas.py)
+    every: int = 0  # number of runs between two calls of `look`
+    number: int = 0  # distinguishes calls, so that each has its own name in a program
 
     def __repr__(self) -> str:
         kind = graph_ops.kind_of(self.collective)
@@ -75,7 +77,7 @@ class Operation(NamedTuple):
         return not reduces or self.how.op in (Average, Sum)
 
     def description(self, names: Sequence[str], arrays: Sequence[Any], even: bool) -> Description:
-        """`arrays`: whatever has a dtype."""
+        """Returns the description for the core. `arrays` are any objects with a dtype."""
         return Description(
             process_set=self.process_set,
             collective=self.collective,
@@ -91,14 +93,14 @@ class Operation(NamedTuple):
         )
 
     def derived(self, suffix: str, some: Sequence[int] | None = None, **changes: Any) -> Operation:
-        """An operation that belongs to this one's derivative, on all operands or on `some`, with a name of its own."""
+        """Returns an operation of this one's derivative, on all operands or on `some`, with a separate name."""
         names = self.names
         if names is not None:
             names = tuple(names[i].removesuffix(".tangent") + suffix for i in (some or range(len(names))))
         return self._replace(names=names, **changes)
 
     def result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the result for an operand of this shape."""
+        """Returns the shape of the result for an operand of this shape."""
         size = self.process_set.size()
         if self.collective == calls.ALLGATHER:
             return sum(self.rows or [shape[0]] * size), *shape[1:]
@@ -114,7 +116,7 @@ collective_p.multiple_results = True
 
 
 def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
-    """Runs it now, or puts it into the program that is being traced."""
+    """Runs the operation now, or adds it to the program that is being traced."""
     if not arrays:
         return []
     return list(collective_p.bind(*arrays, operation=operation._replace(number=next(_numbers))))

@@ -1,8 +1,8 @@
 """Derivatives of collectives, forward and backward and of any order, and collectives under ``jax.vmap``.
 
-Forward derivatives are exact. Backward ones are Horovod's: the gradient of a sum is the sum of all ranks' gradients,
-that of an average is their average; that of an allgather or a broadcast is averaged over the ranks; that of a
-reducescatter is the gathered gradients, times the number of ranks for a sum.
+Forward derivatives are exact. Backward derivatives are Horovod's. The gradient of a sum is the sum of all ranks'
+gradients, that of an average their average. Gradients of allgather and broadcast are averaged over the ranks. The
+gradient of a reducescatter is the gathered gradients, for a sum multiplied by the number of ranks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ SUM = Reduce(Sum)
 
 # ---- forward ---------------------------------------------------------------------------------------------------------
 def _jvp(primals: Arrays, tangents: Arrays, *, operation: Operation) -> tuple[list[Any], list[Any]]:
-    """Operands that are integers have no tangents. All others take part, also those whose tangents are zero: ranks
-    cannot know which these are elsewhere."""
+    """Computes tangents by collectives on the operands' tangents.
+
+    Integer operands have no tangents. All other operands take part, even with zero tangents: a rank cannot know which
+    tangents are zero on other ranks.
+    """
     if operation.how.keeps:
         raise NotImplementedError("gradients of a reduction with error feedback are not defined: leave compression out")
     results = bind(operation, primals)
@@ -51,8 +54,7 @@ def _linear(operation: Operation, some: list[int], primals: Arrays, results: Arr
 
 
 def _rows_now(operation: Operation, given: Any, result: Any) -> dict[str, Any]:
-    """Outside of compiled programs ranks may give different numbers of rows: these are exchanged, so that no rank
-    computes another's from its own."""
+    """Exchanges the ranks' row counts in eager mode, where they may differ. Returns changes to the operation."""
     if operation.even or not core.is_concrete(result):
         return {}
     name = operation.derived(".rows")
@@ -72,8 +74,11 @@ def _rows_now(operation: Operation, given: Any, result: Any) -> dict[str, Any]:
 def _extreme_or_product(
     operation: Operation, some: list[int], primals: Arrays, results: Arrays, tangents: Arrays
 ) -> list[Any]:
-    """Max and min: the tangents of the ranks that hold the extreme value, ties in equal shares. Product: each rank's
-    tangent times the product of the other ranks' values, which is right for zeros too."""
+    """Computes tangents of Max, Min and Product.
+
+    Max and Min sum the tangents of the ranks that hold the extreme value, ties in equal shares. Product sums each
+    rank's tangent times the product of the other ranks' values, which is correct for zeros too.
+    """
     if operation.how.op == Adasum:
         raise NotImplementedError("there is no derivative of Adasum under jax.vmap of a gradient or in forward mode")
     total = operation._replace(collective=ALLREDUCE, how=SUM, algorithm=None)
@@ -84,7 +89,7 @@ def _extreme_or_product(
     if operation.how.op == Product:
         weights = _others(total.derived(".others", some), given)
     else:
-        held = [  # half precision could not count the ranks
+        held = [  # half precision cannot count many ranks exactly
             (x == extreme).astype(jnp.promote_types(x.dtype, jnp.float32))
             for x, extreme in zip(given, whole, strict=True)
         ]
@@ -130,7 +135,7 @@ def _transpose(gradients: Arrays, *operands: Any, operation: Operation) -> list[
 
 
 def _gathered(back: Operation, mine: Any, rows: int) -> Any:
-    """The gradient of a reducescatter of `rows`, whose parts may differ by one row: shorter ones are filled up."""
+    """Returns the gradient of a reducescatter of `rows`. Parts may differ by one row; shorter parts are padded."""
     size, how = back.process_set.size(), back.how
     factor = how.pre * how.post * (size if how.op == Sum else 1)
     lengths = parts_of_rows.parts(rows, size)
@@ -142,13 +147,13 @@ def _gathered(back: Operation, mine: Any, rows: int) -> Any:
 
 # ---- vmap ------------------------------------------------------------------------------------------------------------
 def _batch(arrays: Arrays, axes: Sequence[Any], *, operation: Operation) -> tuple[list[Any], list[Any]]:
-    """One collective for all elements of the mapped axis, which must be as long on every rank."""
+    """Runs one collective for all elements of the mapped axis, whose size must be identical on all ranks."""
     if operation.how.op == Adasum and operation.collective == ALLREDUCE:
         raise ValueError("Adasum is of whole arrays and cannot be mapped over: call it outside of jax.vmap")
     if operation.look is not None:
         return bind(operation, arrays), [None]
     axes = list(axes)
-    if operation.collective in (ALLGATHER, ALLTOALL, REDUCESCATTER):  # the first dimension stays the rows'
+    if operation.collective in (ALLGATHER, ALLTOALL, REDUCESCATTER):  # keeps rows in the first dimension
         arrays = [one if axis is None else jnp.moveaxis(one, axis, 1) for one, axis in zip(arrays, axes, strict=True)]
         axes = [None if axis is None else 1 for axis in axes]
     return bind(operation._replace(even=operation.rows is None), arrays), axes

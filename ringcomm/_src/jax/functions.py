@@ -1,4 +1,7 @@
-"""The operations of ``ringcomm.jax``: gradients flow through them, as Horovod's do through PyTorch's."""
+"""The operations of ``ringcomm.jax``: differentiable collectives on arrays and pytrees, and the optax wrapper.
+
+Gradients are those of Horovod's operations for PyTorch. The collectives also run under ``jax.jit``.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,11 @@ from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
 def _reduced(arrays: Sequence[Any], how: Reduce, run: Callable[[Sequence[Any], Reduce], list[Any]]) -> list[Any]:
-    """The reduction `run`, in a form that has derivatives. Those of extreme values and products are taken of the scaled
-    values; Adasum's gradient is the Adasum of the gradients, as in Horovod."""
+    """Runs the reduction `run` in a differentiable form.
+
+    Derivatives of Max, Min and Product are taken at the scaled values. Adasum's gradient is the Adasum of the
+    gradients, as in Horovod.
+    """
     if how.op == Adasum:
         adasum = jax.custom_vjp(lambda *given: tuple(run(given, how)))
         adasum.defvjp(lambda *given: (tuple(run(given, how)), None), lambda _, gradients: tuple(run(gradients, how)))
@@ -45,7 +51,7 @@ def grouped_allreduce(
     algorithm: str | None = None,
     grouped: bool = True,
 ) -> list[Any]:
-    """:func:`allreduce` of several arrays that run together."""
+    """Reduces several arrays as :func:`allreduce` does, in one operation."""
     wire, compressor = parts_of(compression)
     pairs = [compressor.compress(jnp.asarray(one)) for one in arrays]
     how = Reduce(chosen_op(op, None), prescale_factor, postscale_factor, wire)
@@ -67,22 +73,25 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """The reduction of every rank's ``array``, on every rank of ``process_set``. Also under ``jax.jit`` and JAX's other
-    transformations. The gradient of ``Max`` and ``Min`` goes to the ranks that hold the value, ties in equal shares.
+    """Reduces ``array`` over the ranks of ``process_set`` and returns the result on each of them.
+
+    It runs under ``jax.jit`` and JAX's other transformations. The gradient of ``Max`` and ``Min`` is that of the ranks
+    with the extreme value, ties in equal shares.
 
     Args:
-        array: of the same dtype and shape on every rank.
+        array: an array with the same dtype and shape on every rank.
         op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
-        name: pairs the operations of the ranks; None: the order, in a compiled program among its collectives.
-        prescale_factor, postscale_factor: multiply every rank's values before, and the result after.
-        compression: what wider floating data travels as between hosts.
+        name: name that matches the operations of the ranks; None: they match by order, in a compiled program among
+            its collectives.
+        prescale_factor, postscale_factor: multiply every rank's values before the reduction, and the result after it.
+        compression: wire format of wider floating data between hosts.
         process_set: the ranks that take part.
-        algorithm: what runs; None: chosen.
+        algorithm: name of the algorithm; None: the core chooses.
 
     Raises:
-        MismatchError: on every rank, if dtypes, shapes or ops differ; out of a compiled function it is JAX's
-            XlaRuntimeError, whose text begins with the exception's name.
-        ValueError: in a program for several local devices; Adasum under ``jax.vmap``.
+        MismatchError: on every rank, if dtypes, shapes or ops differ. A compiled function raises JAX's
+            XlaRuntimeError, with a text that begins with the exception's name.
+        ValueError: the program is for several local devices; Adasum under ``jax.vmap``.
     """
     how = op, name, prescale_factor, postscale_factor, compression, process_set, algorithm
     return grouped_allreduce([array], *how, grouped=False)[0]
@@ -91,8 +100,11 @@ def allreduce(
 def allgather(
     array: Any, name: str | None = None, process_set: ProcessSet = global_process_set, algorithm: str | None = None
 ) -> Any:
-    """Every rank's ``array``, one after the other along the first dimension, which under ``jax.jit`` must be the same
-    on all ranks. Its gradient is averaged; each rank takes the rows that it gave."""
+    """Concatenates every rank's ``array`` along the first dimension.
+
+    Under ``jax.jit`` the first dimension must be identical on all ranks. Each rank's gradient is its own rows of the
+    averaged gradient.
+    """
     return operations.allgather([array], name, False, process_set, algorithm)[0]
 
 
@@ -103,7 +115,10 @@ def broadcast(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """The root's array, on every rank. Its gradient is averaged and goes to the root; elsewhere it is zero."""
+    """Returns the root's array on every rank.
+
+    The root's gradient is the average over the ranks; the gradient of the other ranks is zero.
+    """
     return operations.broadcast([array], root_rank, name, False, process_set, algorithm)[0]
 
 
@@ -116,7 +131,7 @@ def reducescatter(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """The reduction of every rank's ``array``, cut along the first dimension: rank r of the set gets part r."""
+    """Reduces ``array`` over the ranks and returns part r, along the first dimension, to rank r of the set."""
     how = Reduce(core_op(op), prescale_factor, postscale_factor)
     return _reduced(
         [jnp.asarray(array)],
@@ -128,15 +143,20 @@ def reducescatter(
 def alltoall(
     array: Any, name: str | None = None, process_set: ProcessSet = global_process_set, algorithm: str | None = None
 ) -> Any:
-    """Sends part q of ``array`` (even parts, along the first dimension) to rank q of the set; gives the parts received.
-    The gradient's rows go back where they came from."""
+    """Sends part q of ``array`` to rank q of the set, and returns the received parts.
+
+    Parts are even, along the first dimension. The gradient's rows are sent back to the ranks that sent them.
+    """
     return operations.alltoall(array, name, process_set, algorithm)
 
 
 # ---- pytrees ---------------------------------------------------------------------------------------------------------
 def broadcast_parameters(parameters: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """A pytree with the root's values, all in one operation: parameters, optimizer states. What is no array of numbers
-    (typed random keys, texts) stays as it is, and must be the same on all ranks."""
+    """Returns the pytree (parameters, optimizer states) with the root's values, in one operation.
+
+    Leaves that are no arrays of numbers (typed random keys, texts) are returned unchanged, and must be identical on all
+    ranks.
+    """
     leaves, tree = jax.tree.flatten(parameters)
     arrays = {i: jnp.asarray(one) for i, one in enumerate(leaves) if _is_of_numbers(one)}
     names = [f"parameters.{i}" for i in range(len(arrays))]
@@ -146,7 +166,7 @@ def broadcast_parameters(parameters: Any, root_rank: int = 0, process_set: Proce
 
 
 def _is_of_numbers(leaf: Any) -> bool:
-    """Not of typed random keys, texts, objects or dates."""
+    """Returns False for typed random keys, texts, objects and dates."""
     if isinstance(leaf, jax.Array):
         return not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     numbers = np.ndarray | np.generic | int | float | complex
@@ -161,10 +181,10 @@ def allreduce_gradients(
     process_set: ProcessSet = global_process_set,
     algorithm: str | None = None,
 ) -> Any:
-    """A pytree of gradients, reduced over all ranks in one operation. Under ``jax.jit``, too.
+    """Reduces a pytree of gradients over all ranks, in one operation. It runs under ``jax.jit`` too.
 
-    Of a wire format with error feedback (``Compression.onebit``) a program keeps what is left out, and adds it in its
-    next run; a program that is traced anew begins with nothing. Gradients of it are not defined.
+    With a wire format with error feedback (``Compression.onebit``), a program keeps the residuals and adds them in its
+    next run. A program that is traced again begins without residuals. This operation is not differentiable then.
     """
     compression = resolved(compression)
     if process_set.size() == 1:
@@ -178,18 +198,18 @@ def allreduce_gradients(
 
 
 def distributed(transformation: Any, **options: Any) -> Any:
-    """An optax transformation whose updates are made of the gradients of all ranks.
+    """Returns an optax transformation that reduces gradients over all ranks before each update.
 
     Args:
         transformation: an ``optax.GradientTransformation``.
-        options: of :func:`allreduce_gradients`.
+        options: options of :func:`allreduce_gradients`.
 
-    Where ``update`` is given the parameters (its third argument), ranks compare them after the first update and every
-    1,000 updates (``RINGCOMM_REPLICA_CHECK``): a warning names those that differ. :func:`check_replicas` compares them
-    at any time.
+    If ``update`` gets the parameters (its third argument), ranks compare them after the first update and every 1,000
+    updates (``RINGCOMM_REPLICA_CHECK``). A warning names the parameters that differ. :func:`check_replicas` compares
+    them at any time.
     """
 
-    resolved(options.get("compression"))  # refuses what there is not
+    resolved(options.get("compression"))  # raises for an unknown compression
 
     def update(updates: Any, state: Any, params: Any = None, **more: Any) -> Any:
         replicas.look_at(params, updates, options.get("name", "gradients"), options.get("process_set"))
@@ -205,10 +225,10 @@ def distributed(transformation: Any, **options: Any) -> Any:
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's object, on every rank."""
+    """Returns the root's object on every rank."""
     return objects.broadcast_object(obj, root_rank, name, process_set, "jax")
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
-    """Every rank's object, in the order of the ranks."""
+    """Returns every rank's object, in rank order."""
     return objects.allgather_object(obj, name, process_set, "jax")

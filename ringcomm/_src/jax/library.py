@@ -1,5 +1,8 @@
-"""How JAX runs collectives: in compiled programs by a handler of XLA's foreign function interface (_op_library.c), or
-where that cannot be by a callback, which calls Python; and in eager mode."""
+"""Execution of the collective primitive by JAX, in eager mode and in compiled programs.
+
+A compiled program calls a handler of XLA's foreign function interface (_op_library.c). If the handler is not usable, it
+calls Python through a callback. This module also orders collectives between programs and in conditionals.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ _eager = graph_ops.EagerGraphOps(lambda graph_op: graph_op)
 
 
 def run_now(*arrays: Any, operation: Operation) -> list[Any]:
-    """Blocks until the results are there."""
+    """Runs a collective in eager mode and blocks until it is done."""
     names = graph_ops.names(operation.process_set, operation.collective, operation.names, len(arrays), False)
     given = [np.asarray(one) for one in arrays]
     graph_op = _eager.get(operation.description(names, given, False))
@@ -67,15 +70,17 @@ def _splits(operation: Operation) -> list[Any]:
 
 # ---- compiled programs -----------------------------------------------------------------------------------------------
 class _Calls:
-    """Counts the calls of collectives in one program, which keeps it alive."""
+    """A counter of the collective calls in one program. The program keeps it alive."""
 
     count = 0
 
 
 def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
-    """A call without a name is named by its program and its place in the order of that program's calls, which all ranks
-    share: not by lines, which may depend on the rank, nor by a count over all programs, for a rank may compile one more
-    often than others."""
+    """Returns the names of a call's operations in a program.
+
+    A nameless call is named by its program and its index among that program's calls, which is identical on all ranks.
+    Line numbers may differ between ranks. So may a count over all programs: a rank may compile a program more often.
+    """
     kept = context.module_context.keepalives
     calls = next((one for one in kept if isinstance(one, _Calls)), None)
     if calls is None:
@@ -86,13 +91,17 @@ def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
     name = f"{program}.{calls.count - 1}"
     if operation.look is not None:
         return operation.names or ()
-    if operation.names is None:  # without the kind, so that other kinds at this place are a MismatchError
+    if operation.names is None:  # without the kind, so that different kinds at one index raise a MismatchError
         return [name] if operands == 1 else [f"{name}.{i}" for i in range(operands)]
     return [f"{graph_ops.kind_of(operation.collective)}.{one}" for one in operation.names]
 
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
-    """The operands, the rows that an uneven alltoall sends, and the token that orders a program's collectives."""
+    """Lowers a call to the handler or the callback.
+
+    Its inputs are the operands, the rows that an uneven alltoall sends, and the token that orders a program's
+    collectives.
+    """
     arrays, results = list(context.avals_in), list(context.avals_out)
     names = _names(context, operation, len(operands))
     graph_op = graph_ops.make(operation.description(names, arrays, True))
@@ -126,7 +135,7 @@ def _runs_in_handler(context: Any) -> bool:
 
 
 class _Callback:
-    """Runs a graph operation in Python, where a program hands its arrays to the host."""
+    """A callback that runs a graph operation in Python, on arrays that the program passes to the host."""
 
     def __init__(self, graph_op: _core.GraphOp, operation: Operation) -> None:
         self.graph_op, self.operation = graph_op, operation
@@ -144,8 +153,10 @@ mlir.register_lowering(collective_p, _lower)
 
 # ---- conditionals ----------------------------------------------------------------------------------------------------
 def _lower_conditional(context: Any, index: Any, *operands: Any, branches: Any, **parameters: Any) -> Any:
-    """Where branches hold collectives, ranks first agree on the branch: a rank that took another one would leave its
-    collectives to be met by those of the next step."""
+    """Lowers a conditional. If its branches contain collectives, ranks first agree on the branch.
+
+    Otherwise, the collectives of a rank that takes another branch could match collectives of the next step.
+    """
     inner = context
     if EFFECT in frozenset().union(*(one.effects for one in branches)):
         for process_set in dict.fromkeys(one.process_set for branch in branches for one in _operations(branch.jaxpr)):
@@ -177,12 +188,14 @@ mlir.register_lowering(conditionals.cond_p, _lower_conditional)
 
 
 # ---- between programs, and at the end --------------------------------------------------------------------------------
-_tokens: dict[tuple[Any, ...], Any] = {}  # by devices
+_tokens: dict[tuple[Any, ...], Any] = {}  # key: devices
 
 
 def _first_token(self: Any, effect: Any, devices: Any, known: Any = RuntimeTokenSet.get_token_input) -> Any:
-    """XLA itself runs the programs of a thread in order, so each begins with the same token. With the last one's
-    token, a program that has failed before data moved would fail all later ones."""
+    """Returns the same first token to every program: XLA itself runs the programs of a thread in order.
+
+    With the token of the previous program, a program that failed before data moved would fail all later programs.
+    """
     if effect is not EFFECT:
         return known(self, effect, devices)
     key = tuple(devices)
@@ -196,8 +209,10 @@ RuntimeTokenSet.get_token_input = _first_token
 
 
 def _call_without_tokens(self: Any, *arguments: Any, known: Any = MeshExecutable.create_cpp_call) -> Any:
-    """JAX's fast path of programs that are compiled ahead of time omits the tokens of ordered effects: the second call
-    would fail. Returns None, which is JAX's slower path, for programs that communicate."""
+    """Returns None, which selects JAX's slower path, for programs that communicate.
+
+    JAX's fast path for programs compiled ahead of time omits the tokens of ordered effects: the second call would fail.
+    """
     ordered = getattr(self.unsafe_call, "ordered_effects", ())
     return None if EFFECT in ordered else known(self, *arguments)
 
@@ -206,9 +221,9 @@ MeshExecutable.create_cpp_call = _call_without_tokens
 
 
 def wait_for_programs() -> None:
-    """Blocks until everything that was dispatched has run. Other ranks still need this one for it."""
+    """Blocks until all dispatched programs have run: other ranks need this rank's collectives."""
     try:
-        jax.effects_barrier()  # of this thread's programs
+        jax.effects_barrier()  # waits for this thread's programs
     except RuntimeError as error:
         runtime_tokens.clear()
         logger.error("the last program that this rank ran with JAX has failed: %s", error)

@@ -1,4 +1,4 @@
-"""Collectives on JAX's arrays."""
+"""Collectives on JAX's arrays: fill in an `Operation` and bind it. `functions.py` makes the public API of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _run(collective: int, arrays: Arrays, name: Name, grouped: bool, process_set
 
 
 def _given(arrays: Arrays, collective: str = "") -> list[Any]:
-    """``collective``: one that works along the first dimension."""
+    """Converts to JAX arrays. ``collective``: name of one that works along the first dimension, for the error."""
     given = [jnp.asarray(one) for one in arrays]
     if collective and not all(one.shape for one in given):
         raise ValueError(f"{collective} works along the first dimension; the array has none")
@@ -51,7 +51,7 @@ def broadcast(
 def allgather(
     arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    """Arrays without dimensions are one row."""
+    """Gathers arrays along the first dimension. Arrays without dimensions count as one row."""
     given = [jnp.atleast_1d(one) for one in arrays]
     return _run(ALLGATHER, given, name, grouped, process_set, algorithm=algorithm)
 

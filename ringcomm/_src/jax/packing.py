@@ -1,4 +1,7 @@
-"""JAX's arrays in a commit: their memory is copied once, from where it lies."""
+"""Pickling of JAX's arrays in commits of elastic states, which copies their memory only once.
+
+Importing this module registers it.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from ringcomm._src.elastic.member.packing import put_together, register, take_ap
 def _reduce(array: jax.Array) -> Any:
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
         return _rebuild_keys, (jax.random.key_data(array), jax.random.key_impl(array))
-    if isinstance(array, jax.core.Tracer) or array.weak_type:  # single numbers, mostly; JAX itself keeps them weak
+    if isinstance(array, jax.core.Tracer) or array.weak_type:  # mostly scalars; JAX's pickling keeps the weak type
         return array.__reduce__()
     return _rebuild, take_apart(np.asarray(array))
 
 
 def _rebuild(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> jax.Array:
-    """On the device that is the default then."""
+    """Rebuilds an array on the current default device."""
     return jnp.asarray(put_together(memory, dtype, shape))
 
 

@@ -1,4 +1,7 @@
-"""Lists of JAX's gradients, reduced over all ranks: Keras' on that backend."""
+"""Reduction of lists of JAX's gradients over all ranks.
+
+Keras' optimizers use it on the JAX backend, and `functions.allreduce_gradients` for wire formats.
+"""
 
 from __future__ import annotations
 

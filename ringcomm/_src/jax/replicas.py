@@ -1,4 +1,7 @@
-"""The replica check (:mod:`ringcomm._src.training.replicas`) of a pytree of parameters."""
+"""The replica check (:mod:`ringcomm._src.training.replicas`) for pytrees of parameters.
+
+`functions.distributed` and Keras' optimizers call it in each step; users call :func:`check_replicas`.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,10 @@ from ringcomm._src.training.replicas import CountedCheck, compare_now, every, wi
 
 
 def look(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
-    """Counts a step, and compares the values if it is due: now, or in each run of the program that is being traced. A
-    program's constants are not compared."""
+    """Counts a step and compares the values if a comparison is due: now, or in runs of the program being traced.
+
+    Constants of a program are not compared.
+    """
     if any(isinstance(one, jax.core.Tracer) for one in values):
         what = check.in_program([one.dtype.name for one in values], partial(with_names, names))
         operation = Operation(what.process_set, what.collective, what.names, look=what.look, every=what.every)
@@ -28,7 +33,7 @@ def look(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], va
 
 
 def look_at(parameters: Any, gradients: Any, name: str, process_set: ProcessSet | None) -> None:
-    """As `look`, of pytrees."""
+    """Calls `look` on the leaves of pytrees."""
     process_set = global_process_set if process_set is None else process_set
     names, values = _leaves(parameters)
     if values and process_set.size() > 1 and (steps := every(process_set)):
@@ -37,20 +42,20 @@ def look_at(parameters: Any, gradients: Any, name: str, process_set: ProcessSet 
 
 
 def check_replicas(parameters: Any, name: str = "parameters", process_set: ProcessSet = global_process_set) -> None:
-    """Compares a pytree of parameters between the ranks, now, which all of them must do together.
+    """Compares a pytree of parameters between the ranks now. Collective.
 
-    A difference is a warning of the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every
-    rank: it names the parameters, the ranks and the largest difference. Each call counts as a step. In ``jax.jit`` use
-    :func:`distributed`, which compares its parameters itself.
+    A difference is a warning on the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every rank.
+    The message names the parameters, the ranks and the largest difference. Each call counts as a step. In ``jax.jit``
+    use :func:`distributed`, which compares its parameters itself.
 
     Args:
-        parameters: a pytree of arrays, of the same shapes on all ranks.
-        name: of the operations and for the message.
+        parameters: a pytree of arrays, with the same shapes on all ranks.
+        name: name of the operations and in messages.
         process_set: the ranks that compare.
 
     Raises:
-        MismatchError: parameters differ, and the option says ``error``.
-        ValueError: under ``jax.jit``.
+        MismatchError: parameters differ, and the option is ``error``.
+        ValueError: it is called under ``jax.jit``.
     """
     names, values = _leaves(parameters)
     if any(isinstance(one, jax.core.Tracer) for one in values):
@@ -59,7 +64,7 @@ def check_replicas(parameters: Any, name: str = "parameters", process_set: Proce
 
 
 def _leaves(tree: Any) -> tuple[list[str], list[Any]]:
-    """Names and arrays, but for those of dtypes that cannot be sent."""
+    """Returns names and arrays of the leaves whose dtypes the core can send."""
     pairs = [(jax.tree_util.keystr(path), jnp.asarray(one)) for path, one in jax.tree_util.tree_leaves_with_path(tree)]
     known = [(name, one) for name, one in pairs if one.dtype.name in _core.DTYPES]
     return [name for name, _ in known], [one for _, one in known]

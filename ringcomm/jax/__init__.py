@@ -1,4 +1,4 @@
-"""Distributed training with JAX, on CPUs: one process for each rank, each with programs of its own.
+"""Distributed training with JAX, on CPUs: one process for each rank, each with its own programs.
 
 ::
 
@@ -11,7 +11,7 @@
     @jax.jit
     def step(parameters, state, batch):
         gradients = jax.grad(loss)(parameters, batch)
-        updates, state = optimizer.update(gradients, state, parameters)      # of all ranks' gradients
+        updates, state = optimizer.update(gradients, state, parameters)      # reduces gradients
         return optax.apply_updates(parameters, updates), state
 """
 

@@ -1,4 +1,4 @@
-"""Elastic training with JAX: a state's attributes are pytrees, and whatever else can be pickled.
+"""Elastic training with JAX: a state's attributes are pytrees and other objects that pickle.
 
 ::
 
@@ -21,8 +21,8 @@
     state = rc.elastic.ObjectState(parameters=parameters, moments=optimizer.init(parameters), step=0)
     train(state)
 
-``step`` may be compiled and give its arguments away (``donate_argnums``): a commit has copied them. What was traced for
-one number of ranks is traced anew for another, for that is another process. Random keys come back as they were.
+``step`` may be compiled and donate its arguments (``donate_argnums``): a commit copies them. A new number of ranks
+means a new process, which traces its programs again. Random keys are restored unchanged.
 """
 
 from ringcomm._src.elastic.member.state import ObjectState, State

@@ -1,1 +1,1 @@
-"""The Keras binding. Public names are in ringcomm.keras."""
+"""The Keras binding; `ringcomm.keras` holds its public names."""

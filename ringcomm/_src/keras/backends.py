@@ -1,4 +1,7 @@
-"""What differs between Keras' backends: modules of their packages, what compressors there are, where values are."""
+"""The differences between Keras' backends: their packages in ringcomm, and access to variables during ``fit``.
+
+The other modules of this binding work on all backends through these functions.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,18 @@ from ringcomm._src.training import gradient_lists
 
 
 class Compression(compression.Compression):
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's formats, of which optimizers keep what
-    they leave out (:func:`ringcomm.keras.compression_state_dict`). A backend's own work too: ``hvd.Compression`` of
-    ``ringcomm.tensorflow`` or ``ringcomm.torch``."""
+    """The built-in compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
+
+    Optimizers keep the residuals of the core's formats (:func:`ringcomm.keras.compression_state_dict`). The backend's
+    compressors work too: ``hvd.Compression`` of ``ringcomm.tensorflow`` or ``ringcomm.torch``.
+    """
 
 
-BACKENDS = ("tensorflow", "torch", "jax")  # of which ringcomm has the package of that name
+BACKENDS = ("tensorflow", "torch", "jax")  # each is also the name of a package of ringcomm
 
 
 def module_of_backend(name: str) -> Any:
-    """This module of the package for what Keras runs on. Raises ImportError for a backend that has none."""
+    """Imports a module by name from the package for the current backend. Raises ImportError for an unknown backend."""
     backend = keras.backend.backend()
     if backend not in BACKENDS:
         raise ImportError(f"ringcomm.keras works on Keras' {', '.join(BACKENDS)} backends, not on {backend}")
@@ -29,12 +34,12 @@ def module_of_backend(name: str) -> Any:
 
 
 def reduction_class() -> type[gradient_lists.GradientReduction]:
-    """Of the backend that Keras runs on."""
+    """Returns the class of the current backend that reduces gradients."""
     made: type[gradient_lists.GradientReduction] = module_of_backend("reduction").GradientReduction
     return made
 
 
 def bring_up_to_date(model: Any) -> None:
-    """The variables, in the middle of ``fit``, to be read or assigned to: JAX's trainer holds their values itself."""
+    """Synchronizes the variables during ``fit``, before reads or assignments: JAX's trainer keeps values itself."""
     if keras.backend.backend() == "jax":
         model.jax_state_sync()

@@ -1,4 +1,4 @@
-"""Callbacks for ``model.fit``: the same on all ranks, in the same order."""
+"""Callbacks for ``model.fit``, exported by `ringcomm.keras.callbacks`. All ranks use identical lists of callbacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringcomm._src.base.ops import Average
 from ringcomm._src.keras import functions
 from ringcomm._src.keras.backends import bring_up_to_date
 from ringcomm._src.keras.optimizer import is_distributed
-from ringcomm._src.keras.relaxed import (  # noqa: F401 (they are hvd.callbacks' too)
+from ringcomm._src.keras.relaxed import (  # noqa: F401 (part of hvd.callbacks too)
     ElasticAveragingCallback,
     GossipCallback,
     OuterStepCallback,
@@ -25,19 +25,19 @@ from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
 def prepare(model: Any) -> None:
-    """Turns XLA off in a compiled model, for it cannot hold TensorFlow's op. Raises ValueError if XLA was asked for."""
+    """Disables XLA in a compiled model: it has no kernel for the TensorFlow op. Raises ValueError if set explicitly."""
     optimizer = getattr(model, "optimizer", None)
     if keras.backend.backend() != "tensorflow" or not model.jit_compile or not is_distributed(optimizer):
         return
     why = "XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to model.compile()"
-    if not model._resolve_auto_jit_compile():  # what "auto" gives, so that it was not that
+    if not model._resolve_auto_jit_compile():  # the value that "auto" yields, so the user set True
         raise ValueError(f"jit_compile=True: {why}")
     warnings.warn(f"jit_compile is turned off: {why}", stacklevel=3)
     model.jit_compile = False
 
 
 class Preparing(keras.callbacks.Callback):
-    """Of a model that is to run distributed."""
+    """Base class of callbacks that prepare a model to run distributed."""
 
     def set_model(self, model: Any) -> None:
         super().set_model(model)
@@ -45,12 +45,12 @@ class Preparing(keras.callbacks.Callback):
 
 
 class BroadcastGlobalVariablesCallback(Preparing):
-    """Before training, gives all ranks the root's weights and optimizer state.
+    """A callback that broadcasts the root's weights and optimizer state before training.
 
     Args:
-        root_rank: global rank whose values they become.
-        device: accepted because Horovod has it; not needed.
-        local_variables: of these every rank keeps its own values.
+        root_rank: global rank that provides the values.
+        device: accepted because Horovod has it; not used.
+        local_variables: variables that are not broadcast: every rank keeps its own values.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class BroadcastGlobalVariablesCallback(Preparing):
         self._local = {id(one) for one in local_variables or ()}
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """What is not built yet is broadcast after the first batch."""
+        """Broadcasts now if the model is built, else after the first batch."""
         self.broadcast_done = False
         if self.model.built and self.model.optimizer is not None:
             if not self.model.optimizer.built:
@@ -79,15 +79,17 @@ class BroadcastGlobalVariablesCallback(Preparing):
     def _broadcast(self) -> None:
         self.broadcast_done = True
         optimizer = self.model.optimizer
-        # Not the states of random generators: ranks are to drop and to augment differently.
+        # Excludes states of random generators: dropout and augmentation must differ between ranks.
         variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
         unique = {id(one): one for one in variables if id(one) not in self._local}
         functions.broadcast_variables(list(unique.values()), self.root_rank, self.process_set)
 
 
 class MetricAverageCallback(Preparing):
-    """At the end of an epoch the metrics are averaged over all ranks, in one operation. Before callbacks that use them:
-    checkpoints, early stopping, schedules."""
+    """A callback that averages the metrics over all ranks at the end of an epoch, in one operation.
+
+    Put it before callbacks that use metrics: checkpoints, early stopping, schedules.
+    """
 
     def __init__(self, device: str = "", process_set: ProcessSet = global_process_set) -> None:
         super().__init__()
@@ -103,16 +105,16 @@ class MetricAverageCallback(Preparing):
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
-    """Multiplies the learning rate by a factor.
+    """A callback that multiplies the learning rate by a factor.
 
     Args:
         initial_lr: the learning rate that the factor multiplies.
-        multiplier: the factor, or a function of the epoch (with parts of it, unless ``staircase``).
-        start_epoch, end_epoch: from which epoch on, and before which; None: to the end.
-        staircase: change at the beginning of an epoch only.
-        momentum_correction: where the learning rate is part of an optimizer's velocity (SGD with momentum), velocities
-            are scaled with it once: as in Goyal et al., arXiv:1706.02677, remark 2.
-        steps_per_epoch: None: as ``fit`` says.
+        multiplier: the factor, or a function of the epoch (fractional, unless ``staircase``).
+        start_epoch, end_epoch: first epoch, and the epoch before which it ends; None: to the end of training.
+        staircase: change the learning rate at the beginning of an epoch only.
+        momentum_correction: if the learning rate is part of an optimizer's velocity (SGD with momentum), scale the
+            velocities with it once, as in Goyal et al., arXiv:1706.02677, remark 2.
+        steps_per_epoch: number of steps in an epoch; None: the number that ``fit`` uses.
     """
 
     def __init__(
@@ -176,15 +178,16 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Raises the learning rate from ``initial_lr / size`` to ``initial_lr`` over the first epochs: batch by batch, as
-    in Goyal et al., arXiv:1706.02677.
+    """A callback that raises the learning rate from ``initial_lr / size`` to ``initial_lr`` over the first epochs.
+
+    It changes the rate with every batch, as in Goyal et al., arXiv:1706.02677.
 
     Args:
-        initial_lr: the learning rate at the end of the warmup, usually one rank's times ``hvd.size()``.
-        warmup_epochs: how many.
-        momentum_correction: as of :class:`LearningRateScheduleCallback`.
-        steps_per_epoch: None: as ``fit`` says.
-        verbose: 1: rank 0 says when it is over.
+        initial_lr: the learning rate at the end of the warmup, usually one rank's rate times ``hvd.size()``.
+        warmup_epochs: number of epochs.
+        momentum_correction: see :class:`LearningRateScheduleCallback`.
+        steps_per_epoch: number of steps in an epoch; None: the number that ``fit`` uses.
+        verbose: 1: rank 0 prints a line when the warmup ends.
     """
 
     def __init__(
@@ -196,7 +199,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: int = 0,
     ) -> None:
         def multiplier(epoch: float) -> float:
-            epoch += 1.0 / (self.steps_per_epoch or 1)  # so that the last batch ends it
+            epoch += 1.0 / (self.steps_per_epoch or 1)  # so that the warmup ends with the last batch
             size = runtime.size()
             return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
 
@@ -210,13 +213,14 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
-    """Keeps the best model: ``keras.callbacks.ModelCheckpoint`` with ``save_best_only``, on rank 0 alone. After
-    :class:`MetricAverageCallback`, so that the ranks' mean decides.
+    """A ``keras.callbacks.ModelCheckpoint`` with ``save_best_only`` that saves on rank 0 only.
+
+    Put it after :class:`MetricAverageCallback`, so that it uses the mean of the ranks.
 
     Args:
-        filepath: where to; may be set later.
+        filepath: path of the saved model; may be set later.
 
-    The others are those of ``keras.callbacks.ModelCheckpoint``.
+    The other arguments are those of ``keras.callbacks.ModelCheckpoint``.
     """
 
     def __init__(

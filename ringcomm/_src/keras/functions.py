@@ -1,4 +1,7 @@
-"""Values, variables and saved models. Values are arrays of any kind that NumPy takes; results are NumPy arrays."""
+"""Collectives on values, broadcasts of variables and objects, the replica check, and loading of models, for Keras.
+
+Values are arrays that NumPy converts; results are NumPy arrays. `ringcomm.keras` exports these functions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ringcomm._src.training.replicas import compare_now
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    return np.asarray(keras.ops.convert_to_numpy(value), order="C")  # of no dimension stays so
+    return np.asarray(keras.ops.convert_to_numpy(value), order="C")  # keeps 0-d arrays
 
 
 def allreduce(
@@ -32,30 +35,30 @@ def allreduce(
     compression: Any = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The reduction (``op``; None: the average) of every rank's value, as a NumPy array."""
+    """Reduces every rank's value with ``op`` (None: the average). Returns a NumPy array."""
     factors = prescale_factor, postscale_factor
     return collectives.allreduce(_array(value), average, name, compression, op, *factors, process_set)
 
 
 def allgather(value: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Every rank's value, one after the other along the first dimension, which may differ between ranks."""
+    """Concatenates every rank's value along the first dimension, whose size may differ between ranks."""
     return collectives.allgather(_array(value), name, process_set)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """The root's value, on every rank."""
+    """Returns the root's value on every rank."""
     return collectives.broadcast(_array(value), root_rank, name, process_set)
 
 
 def reducescatter(
     value: Any, name: str | None = None, op: Any = Average, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The reduction of every rank's value, cut along the first dimension: rank r of the set gets part r."""
+    """Reduces every rank's value and returns part r, along the first dimension, to rank r of the set."""
     return collectives.reducescatter(_array(value), name, op=op, process_set=process_set)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
-    """Gives Keras variables (``model.variables``, ``optimizer.variables``) the root's values, all in one operation.
+    """Assigns the root's values to Keras variables (``model.variables``, ``optimizer.variables``), in one operation.
 
     Raises:
         MismatchError: on every rank, if their numbers, shapes or dtypes differ.
@@ -79,7 +82,9 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
 def check_replicas(
     variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
 ) -> None:
-    """Compares Keras variables (``model.variables``) between the ranks: :func:`ringcomm.tensorflow.check_replicas`.
+    """Compares Keras variables (``model.variables``) between the ranks. Collective.
+
+    See :func:`ringcomm.tensorflow.check_replicas`.
 
     Raises:
         MismatchError: on every rank, if variables differ and ``RINGCOMM_REPLICA_CHECK`` is ``error``.
@@ -89,7 +94,7 @@ def check_replicas(
 
 
 def broadcast_global_variables(root_rank: int) -> None:
-    """There are no global variables in Keras 3: raises RuntimeError that says what to use."""
+    """Raises RuntimeError: Keras 3 has no global variables. The message names the replacements."""
     raise RuntimeError(
         "Keras 3 has no global variables: use hvd.broadcast_variables(model.variables, root_rank) or "
         "hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank)"
@@ -99,12 +104,12 @@ def broadcast_global_variables(root_rank: int) -> None:
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's object, on every rank: :func:`ringcomm.tensorflow.broadcast_object`."""
+    """Returns the root's object on every rank, as :func:`ringcomm.tensorflow.broadcast_object` does."""
     return objects.broadcast_object(obj, root_rank, name, process_set, "keras")
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
-    """Every rank's object, in the order of the ranks."""
+    """Returns every rank's object, in rank order."""
     return objects.allgather_object(obj, name, process_set, "keras")
 
 
@@ -116,14 +121,14 @@ def load_model(
     legacy_opts: bool = False,
     **options: Any,
 ) -> Any:
-    """``keras.models.load_model``, and the loaded model's optimizer is distributed.
+    """Loads a model with ``keras.models.load_model`` and makes its optimizer distributed.
 
     Args:
-        filepath: of a model that was saved with or without ringcomm.
+        filepath: path of a model that was saved with or without ringcomm.
         custom_optimizers: classes of optimizers that Keras does not know.
-        custom_objects: as Keras takes them.
-        compression: of the optimizer's.
-        legacy_opts: accepted because Horovod has it; there are none in Keras 3.
+        custom_objects: argument of ``keras.models.load_model``.
+        compression: compression of the optimizer.
+        legacy_opts: accepted because Horovod has it; Keras 3 has no legacy optimizers.
         options: further arguments of :func:`DistributedOptimizer`.
     """
     known = {one.__name__: one for one in custom_optimizers or ()} | (custom_objects or {})

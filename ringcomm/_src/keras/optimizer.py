@@ -1,8 +1,8 @@
-"""Keras optimizers whose steps use the gradients of all ranks, one wrapper for all backends.
+"""Keras optimizers that reduce gradients over all ranks before each step, with one wrapper for all backends.
 
-The optimizer that is given becomes of a subclass of its own class, with the same name and module: a model that is
-saved with it loads in plain Keras. Gradients are reduced where they enter ``apply``, before clipping and weight decay;
-with ``backward_passes_per_step`` Keras' own accumulation adds them up, and the sums are reduced.
+The wrapper changes the optimizer's class to a subclass with the same name and module, so that a model saved with it
+loads in plain Keras. It reduces gradients at the start of ``apply``, before clipping and weight decay. With
+``backward_passes_per_step``, Keras accumulates gradients and the wrapper reduces the sums.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from ringcomm._src.training.gradient_lists import GradientReduction, unnumbered
 
 
 class _Distributed:
-    """Methods added to an optimizer's class. Copies of the optimizer are distributed too: by deepcopy, pickle,
-    from_config, and by serialize and deserialize within this process."""
+    """The methods that are added to an optimizer's class.
+
+    Copies of the optimizer are distributed too: by deepcopy, pickle, from_config, and by serialize and deserialize
+    within this process.
+    """
 
     _ringcomm_reduction: GradientReduction
     _ringcomm_base: Any
     _ringcomm_passes: int
 
     def register_local_var(self, variable: Any) -> None:
-        """The gradient of this variable stays on its rank."""
+        """Excludes the gradient of this variable from the reduction."""
         self._ringcomm_reduction.keep_local(variable)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -60,7 +63,7 @@ class _Distributed:
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         name, base = config["name"], cls._ringcomm_base
         made = base.from_config({**config, "name": str(name)}, *args, **kwargs)
-        if is_distributed(made):  # a LossScaleOptimizer is as the optimizer in it
+        if is_distributed(made):  # a LossScaleOptimizer, if its inner optimizer is distributed
             return made
         if not isinstance(name, _Name):
             raise ValueError(
@@ -86,18 +89,20 @@ class _Distributed:
 
 
 class _DistributedLossScale(_Distributed):
-    """Looks for overflow in the reduced gradients, so that all ranks agree on it."""
+    """The methods for a LossScaleOptimizer: detects overflow in reduced gradients, so that all ranks agree on it."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        mine = self._trainable_variables  # type: ignore[attr-defined]  # replicas of their values are compared
+        mine = self._trainable_variables  # type: ignore[attr-defined]  # the replica check compares their values
         values = keras.StatelessScope(state_mapping=zip(mine, trainable_variables, strict=True))
         with values, self._ringcomm_reduction.once(grads, mine) as reduced:
             return self._ringcomm_base.stateless_apply(self, optimizer_variables, reduced, trainable_variables)
 
 
 class _Name(str):
-    """The name in a distributed optimizer's configuration: it says how the optimizer is distributed, which a file, that
-    holds the text alone, does not."""
+    """The name in a distributed optimizer's configuration, which also carries the reduction.
+
+    A file contains only the text, so a configuration from a file lacks the reduction.
+    """
 
     def __new__(cls, name: str, reduction: GradientReduction, passes: int) -> _Name:
         made = super().__new__(cls, name)
@@ -115,8 +120,10 @@ class _Name(str):
 
 
 class _RegisteredName(str):
-    """The key of a distributed class among those that Keras knows, equal to no other object. As text, which is what a
-    saved model holds, it is the plain class's."""
+    """The key of a distributed class in Keras' registry, equal to no other object.
+
+    Its text, which saved models contain, is the key of the plain class.
+    """
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -137,7 +144,7 @@ def is_distributed(optimizer: Any) -> bool:
 
 @cache
 def _distributed_class(base: Any) -> Any:
-    """A subclass of the same name and module. Keras finds it for configurations that have not left this process."""
+    """Returns a subclass with the same name and module. Keras finds it for configurations made in this process."""
     loss_scale = issubclass(base, keras.optimizers.LossScaleOptimizer)
     own: dict[str, Any] = {}
     for source in (_Distributed, *([_DistributedLossScale] if loss_scale else [])):
@@ -164,9 +171,11 @@ def _unpickled(base: Any, config: dict[str, Any], reduction: GradientReduction, 
 
 
 def _distribute_around(method: Any) -> Any:
-    """Returns `LossScaleOptimizer.__init__` that distributes the optimizer if its inner optimizer is distributed. Keras
-    makes such ones itself, under mixed_float16. Otherwise a rank with an overflow would skip the reduction that the
-    other ranks wait for."""
+    """Returns `LossScaleOptimizer.__init__` that distributes the optimizer if its inner optimizer is distributed.
+
+    Keras itself creates LossScaleOptimizers under mixed_float16. Without this, a rank with an overflow would skip the
+    reduction and the other ranks would wait for it.
+    """
 
     @wraps(method)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -181,8 +190,10 @@ keras.optimizers.LossScaleOptimizer.__init__ = _distribute_around(keras.optimize
 
 
 def _operations_of(optimizer: Any, process_set: ProcessSet) -> str:
-    """Returns a name for the operations of an optimizer. Keras numbers all optimizers, of which ranks may make more or
-    fewer: here the distributed ones of each name are numbered."""
+    """Returns a name for the operations of an optimizer, with a number among distributed optimizers of that name.
+
+    Keras' own numbers count all optimizers, and ranks may make different numbers of them.
+    """
     name = f"optimizer.{unnumbered(optimizer.name)}"
     counts = process_set.session().extras.setdefault("keras.optimizers", {})
     number = counts[process_set, name] = counts.get((process_set, name), -1) + 1
@@ -190,8 +201,10 @@ def _operations_of(optimizer: Any, process_set: ProcessSet) -> str:
 
 
 def _forget_traces(optimizer: Any, outer: Any) -> None:
-    """Makes models that are compiled with the optimizer trace their steps anew. Raises ValueError where a function of
-    the user's holds steps without a reduction."""
+    """Makes models that are compiled with the optimizer trace their steps again.
+
+    Raises ValueError if a traced function of the user contains steps without a reduction.
+    """
     for one in gc.get_objects():
         if issubclass(type(one), keras.Model) and getattr(one, "optimizer", None) in (optimizer, outer):
             one.train_function = None
@@ -220,28 +233,29 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
     algorithm: str | None = None,
 ) -> Any:
-    """Makes ``optimizer`` one whose steps use the gradients of all ranks.
+    """Makes ``optimizer`` reduce gradients over all ranks before each step.
 
     Args:
         optimizer: a ``keras.optimizers.Optimizer`` that is not distributed already. It is changed in place and
-            returned; under the policy ``mixed_float16`` within a LossScaleOptimizer. Models that have been trained with
-            it trace their steps anew.
-        name: of the operations; None: the optimizer's.
-        device_dense, device_sparse: accepted because Horovod has them; not needed.
-        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``.
-        sparse_as_dense: ``tf.IndexedSlices`` become dense and are reduced; else their values and indices are gathered.
+            returned, under the policy ``mixed_float16`` within a LossScaleOptimizer. Models that have been trained with
+            it trace their steps again.
+        name: name of the operations; None: the optimizer's name.
+        device_dense, device_sparse: accepted because Horovod has them; not used.
+        compression: wire format between hosts: ``Compression.none``, ``.fp16``, ``.bf16``.
+        sparse_as_dense: convert ``tf.IndexedSlices`` to dense and reduce them; else gather their values and indices.
         gradient_predivide_factor: with ``Average``, divides by this before the sum, and by size / this after it.
-        op: ``Average``, ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``, of the gradients.
-        backward_passes_per_step: gradients of so many passes add up on their rank before they are reduced.
-        average_aggregated_gradients: they are divided by it.
-        num_groups, groups: reduce in so many operations, or these lists of variables together; None: all together.
-        process_set: the ranks to reduce over; on others nothing is reduced.
-        scale_local_gradients: gradients of local variables (``register_local_var``) are divided by the ranks.
-        algorithm: of the all-reduces; None: chosen.
+        op: ``Average``, ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``, for the gradients.
+        backward_passes_per_step: number of passes whose gradients a rank adds up before it reduces them.
+        average_aggregated_gradients: divide the sum of these passes by their number.
+        num_groups: number of operations to split the gradients into; 0: one operation.
+        groups: lists of variables, each reduced in one operation; None: all variables in one.
+        process_set: the ranks to reduce over; other ranks reduce nothing.
+        scale_local_gradients: divide gradients of local variables (``register_local_var``) by the number of ranks.
+        algorithm: algorithm of the all-reduces; None: the core chooses.
 
     Raises:
-        ValueError: for arguments that do not fit, for an optimizer that is distributed already, and for one that is
-            part of a traced function of the program's own.
+        ValueError: arguments contradict each other, the optimizer is distributed already, or it is part of a traced
+            function of the program.
         MismatchError: (in ``fit`` on TensorFlow: ``tf.errors.FailedPreconditionError`` with its text) ranks have
             different gradients.
     """
@@ -261,7 +275,7 @@ def DistributedOptimizer(
     called = name or _operations_of(inner, process_set)
     reduction = reduction_class()(called, op, compression, sparse_as_dense, gradient_predivide_factor, *among)
     if backward_passes_per_step > 1 and not average_aggregated_gradients:
-        reduction.factor = float(backward_passes_per_step)  # Keras has divided by it
+        reduction.factor = float(backward_passes_per_step)  # undoes Keras' division
     if inner.built:
         _forget_traces(inner, optimizer)
     _swap(inner, reduction, inner.gradient_accumulation_steps or 1)
@@ -272,8 +286,10 @@ def DistributedOptimizer(
 
 
 def PartialDistributedOptimizer(optimizer: Any, *arguments: Any, local_layers: Any = None, **options: Any) -> Any:
-    """:func:`DistributedOptimizer`, but for the variables of ``local_layers`` (a Keras layer or several, built), whose
-    gradients stay on their rank."""
+    """Makes ``optimizer`` distributed as :func:`DistributedOptimizer` does, but does not reduce ``local_layers``.
+
+    ``local_layers`` is a built Keras layer or a list of them.
+    """
     made = DistributedOptimizer(optimizer, *arguments, **options)
     made._ringcomm_reduction.keep_layers_local(local_layers)
     return made

@@ -1,4 +1,7 @@
-"""Callbacks by which ranks exchange weights from time to time, in place of gradients in every step."""
+"""Callbacks that exchange weights between ranks periodically, instead of gradients in every step.
+
+They run the methods of `ringcomm._src.decentralized` on a Keras model.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from ringcomm._src.keras.backends import bring_up_to_date
 
 
 class _Variables(Replica[Any]):
-    """Keras's variables, on whatever backend."""
+    """The replica of a Keras model: its variables, on any backend."""
 
     @staticmethod
     def count(item: Any) -> int:
@@ -40,9 +43,12 @@ def _replica(weights: Sequence[Any], statistics: Sequence[Any], fragments: int =
 
 
 class _Exchanging(keras.callbacks.Callback):
-    """Weights are the trainable variables; of other floating ones (BatchNorm's statistics) the mean is taken. Compile
-    the model with an optimizer that is not distributed. ``fit`` may have different numbers of batches on each rank; at
-    its end all ranks hold the method's model."""
+    """Base class of callbacks that run a method of exchange after each batch.
+
+    Weights are the trainable variables. Other floating-point variables (statistics of BatchNorm) are averaged. Compile
+    the model with an optimizer that is not distributed. The number of batches in ``fit`` may differ between ranks; at
+    its end all ranks have the method's model.
+    """
 
     _method: type[Exchanger]
 
@@ -68,38 +74,49 @@ class _Exchanging(keras.callbacks.Callback):
 
 
 class PeriodicAveragingCallback(_Exchanging):
-    """Local SGD: every so often ranks replace their weights by the mean of all ranks'. Arguments by name, as of
-    :class:`ringcomm.PeriodicAverager`; the first batch's step is each rank's own, from where the first rank is then."""
+    """Local SGD: ranks periodically replace their weights by the mean over all ranks.
+
+    Keyword arguments are those of :class:`ringcomm.PeriodicAverager`. Each rank makes the first batch's step locally;
+    then all ranks start from the first rank's weights.
+    """
 
     _method = PeriodicAverager
 
 
 class OuterStepCallback(_Exchanging):
-    """DiLoCo and SlowMo: an outer optimizer on what the ranks' weights have changed by. Arguments by name, as of
-    :class:`ringcomm.OuterStep`."""
+    """DiLoCo and SlowMo: an outer optimizer steps on the change of the ranks' weights.
+
+    Keyword arguments are those of :class:`ringcomm.OuterStep`.
+    """
 
     _method = OuterStep
 
 
 class ElasticAveragingCallback(_Exchanging):
-    """Synchronous EASGD: weights and a centre are pulled together. Arguments by name, as of
-    :class:`ringcomm.ElasticAverager`."""
+    """Synchronous EASGD: pulls weights and a centre towards each other.
+
+    Keyword arguments are those of :class:`ringcomm.ElasticAverager`.
+    """
 
     _method = ElasticAverager
 
 
 class GossipCallback(_Exchanging):
-    """Ranks average with their neighbours in a graph after each batch. Arguments by name, as of
-    :class:`ringcomm.GossipAverager`."""
+    """Gossip: ranks average with their neighbours in a graph after each batch.
+
+    Keyword arguments are those of :class:`ringcomm.GossipAverager`.
+    """
 
     _method = GossipAverager
 
 
 class ParameterStoreCallback(keras.callbacks.Callback):
-    """A parameter server: after each batch, what the model's own optimizer has changed is added to weights that all
-    ranks of a host share, and the model takes these as they are then. Compile the model with an optimizer that is not
-    distributed. Arguments by name, as of :class:`ringcomm.ParameterStore` (``consistency``, ``servers``, ``every``,
-    ``on_loss``, ``process_set``)."""
+    """A parameter server: adds each batch's changes to shared weights, which the model then loads.
+
+    The changes are those of the model's own optimizer; compile the model with one that is not distributed. All ranks of
+    a host share the weights. Keyword arguments are those of :class:`ringcomm.ParameterStore` (``consistency``,
+    ``servers``, ``every``, ``on_loss``, ``process_set``).
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__()

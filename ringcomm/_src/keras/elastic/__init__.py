@@ -1,1 +1,1 @@
-"""Elastic training with Keras. Public names are in ringcomm.keras.elastic."""
+"""Elastic training with Keras; `ringcomm.keras.elastic` holds the public names."""

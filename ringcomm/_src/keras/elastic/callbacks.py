@@ -1,4 +1,4 @@
-"""Callbacks that note in a state how far ``fit`` has come, and commit it."""
+"""Callbacks that record the progress of ``fit`` in an elastic state, and commit the state."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ class _OfState(Preparing):
 
 
 class CommitStateCallback(_OfState):
-    """Commits at the end of every so many batches, and of each epoch. The last of these callbacks, and after all others
-    that change what is kept.
+    """A callback that commits after every `batches_per_commit` batches and at the end of each epoch.
+
+    Put it last, after all callbacks that change the state.
 
     Args:
-        state: what is committed.
-        batches_per_commit: how many; of each ``fit`` the first is counted as the first.
+        state: the state to commit.
+        batches_per_commit: number of batches between commits; each ``fit`` counts from its first batch.
 
     Raises:
-        HostsUpdatedInterrupt, RingcommError: out of ``fit``, as ``state.commit`` raises them.
+        HostsUpdatedInterrupt, RingcommError: errors of ``state.commit``, which end ``fit``.
     """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
@@ -46,11 +47,11 @@ class CommitStateCallback(_OfState):
 
 
 class UpdateBatchStateCallback(_OfState):
-    """Keeps in ``state.batch`` how many batches of the epoch are done: 0 at the end of an epoch.
+    """A callback that counts in ``state.batch`` the finished batches of the epoch; 0 at the end of an epoch.
 
-    Where ``fit`` begins with some done, its first epoch is so many batches shorter, if their number is known
-    (``steps_per_epoch``, or data with a length); one it always has. Which batches these are is the data's matter.
-    Before callbacks that stop the training at the end of an epoch.
+    If ``fit`` begins with finished batches, its first epoch is shorter by their number, but has at least one batch.
+    This needs a known epoch length (``steps_per_epoch``, or data with a length). The data decides which batches are
+    left. Put this callback before callbacks that stop the training at the end of an epoch.
     """
 
     def __init__(self, state: Any) -> None:
@@ -64,7 +65,7 @@ class UpdateBatchStateCallback(_OfState):
         self.state.batch = done = self._done_before + batch + 1
         steps = (self.params or {}).get("steps")
         if self._done_before and steps and done >= steps:
-            self._stopped = self.model.stop_training = True  # Keras has no other way out of an epoch
+            self._stopped = self.model.stop_training = True  # Keras has no other means to end an epoch early
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.state.batch = 0
@@ -73,8 +74,10 @@ class UpdateBatchStateCallback(_OfState):
 
 
 class UpdateEpochStateCallback(_OfState):
-    """Keeps in ``state.epoch`` how many epochs are done, on all ranks that there have been; ``fit`` may count from 0 or
-    from there (``initial_epoch``)."""
+    """A callback that counts in ``state.epoch`` the finished epochs, across restarts.
+
+    ``fit`` may count from 0 or from this number (``initial_epoch``).
+    """
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)

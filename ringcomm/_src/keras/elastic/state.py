@@ -1,4 +1,4 @@
-"""A model and its optimizer, on whatever backend."""
+"""The elastic state of a Keras model and its optimizer, on any backend."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from ringcomm._src.keras.functions import broadcast_variables
 
 
 class KerasState(VariablesState):
-    """A Keras model, its optimizer, and attributes.
+    """An elastic state of a Keras model, its optimizer, and attributes.
 
     Args:
-        model: built; its weights, states of layers (BatchNorm's means) and of random generators (Dropout's) are kept.
-        optimizer: None: the one that the model was compiled with, if it was. It is built here, if it has not been.
-        kwargs: the attributes, with what they are at first: batch=0, epoch=0.
+        model: a built model. The state contains its weights, layer states (means of BatchNorm) and states of random
+            generators (of Dropout).
+        optimizer: None: the optimizer that the model was compiled with, if any. It is built here if necessary.
+        kwargs: the attributes, with their initial values: batch=0, epoch=0.
 
     Raises:
-        ValueError: if the model is not built; and, on restoring, if what was kept is of another model.
+        ValueError: the model is not built; on restoring: the commit is of a different model.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         if not model.built:
             raise ValueError("the model has no variables yet: call model.build(input_shape) before")
-        module_of_backend("elastic")  # from now on the backend's tensors are packed
+        module_of_backend("elastic")  # importing it registers the packing of the backend's tensors
         self.model = model
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if self.optimizer is not None and not self.optimizer.built:

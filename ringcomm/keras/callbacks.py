@@ -1,4 +1,4 @@
-"""Callbacks of ``fit``. Named as in Horovod."""
+"""Callbacks of ``fit``, under Horovod's module name."""
 
 from ringcomm._src.keras.callbacks import (
     BestModelCheckpoint,

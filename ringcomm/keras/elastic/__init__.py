@@ -6,7 +6,7 @@
     callbacks = [
         hvd.elastic.UpdateEpochStateCallback(state),
         hvd.elastic.UpdateBatchStateCallback(state),
-        hvd.elastic.CommitStateCallback(state),       # the last: it keeps what the others have noted
+        hvd.elastic.CommitStateCallback(state),       # last: commits the progress recorded above
     ]
 
     @hvd.elastic.run

@@ -1,4 +1,5 @@
-// The cast codec: a block travels in a narrower floating dtype, rounded once on encoding.
+// Implements the cast codec: a block is sent in a narrower floating dtype, rounded once on
+// encoding.
 #include "codecs/cast_codec.hpp"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ class CastCodec final : public Codec {
     kernels::cast(data_, block, wire_, wire, count);
   }
 
-  // In pieces that stay in the L1 cache: the wire and the block are each read once, the block written once.
+  // Works on pieces that stay in the L1 cache: reads wire and block once, and writes the block
+  // once.
   void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op op,
                      bool incoming_first) override {
     check(nbytes, count);

@@ -1,4 +1,5 @@
-// Floating data cast to a narrower dtype on the wire: float32 or float64 as bfloat16 or float16 (or float32).
+// Declares the codec that casts floating data to a narrower dtype on the wire: float32 or float64
+// to bfloat16 or float16 (or float32).
 #pragma once
 
 #include <memory>

@@ -1,3 +1,5 @@
+// Implements the storage of residuals: two buffers per tensor, exchanged after each call that is
+// not undone.
 #include "codecs/feedback.hpp"
 
 #include <algorithm>
@@ -8,7 +10,7 @@
 namespace ringcomm {
 
 namespace {
-constexpr std::uint64_t kOther = ~std::uint64_t{0};  // no call's way
+constexpr std::uint64_t kOther = ~std::uint64_t{0};  // differs from every call's `way`
 }
 
 Feedback::Floats Feedback::zeros(std::size_t count) {
@@ -25,7 +27,8 @@ void Feedback::adopt(Tensor& tensor) {
   if (std::exchange(tensor.pending, false)) std::swap(tensor.now, tensor.next);
 }
 
-// A call of the same way writes all that the last one wrote. Before one of another way both have to be equal.
+// A call with the same `way` writes the same elements as the call before. Before a different `way`
+// both buffers must be equal.
 void Feedback::begin(std::uint64_t tensor, std::uint64_t way) {
   Tensor& it = tensors_.at(tensor);
   adopt(it);
@@ -49,7 +52,7 @@ void Feedback::undo(std::uint64_t tensor, std::size_t first, std::size_t count) 
 std::span<float> Feedback::residual(std::uint64_t tensor) {
   Tensor& it = tensors_.at(tensor);
   adopt(it);
-  it.begun = true;  // it may be written
+  it.begun = true;  // the caller may write it
   it.way = kOther;
   return {it.now.get(), it.count};
 }

@@ -1,11 +1,14 @@
-// Error feedback: what an encoder has held back of each element, which it adds when it encodes the element next
-// (Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; Karimireddy et al., arXiv:1901.09847).
+// Stores the residuals of error feedback: the part of each element that an encoder left out, and
+// adds when it next encodes the element (Seide et al., "1-bit stochastic gradient descent",
+// Interspeech 2014; Karimireddy et al., arXiv:1901.09847).
 //
-// What this rank owes of an element is in units of the sum that it goes into, whatever part the rank has in making that
-// sum: in one call it encodes the element once, as a contributor or as the sum's owner. So what is owed stays right
-// when the number of ranks, the schedule, or the cut change; and adding it to the array, in place of it, hands it over.
+// A residual is in units of the sum that its element contributes to. In one call a rank encodes
+// each element once, as a contributor or as the sum's owner. So residuals stay valid when the
+// number of ranks, the schedule, or the cut changes. Adding a residual to the array transfers it to
+// the array.
 //
-// A call reads what is owed and writes beside it what will be owed. So a call whose result is dropped can be undone.
+// A call reads the current residuals and writes the next ones to a second buffer. So a call whose
+// result is dropped can be undone.
 #pragma once
 
 #include <cstddef>
@@ -21,24 +24,27 @@ namespace ringcomm {
 
 class Feedback {
  public:
-  // Of tensors with so many elements. Memory is only taken where it is written: a rank that encodes a part of an array,
-  // as ranks that share a host do, has no more than that.
+  // Creates zero residuals for tensors of these element counts. Memory is allocated only where it
+  // is written. A rank that encodes part of an array, such as one that shares its host, uses only
+  // that part's memory.
   explicit Feedback(std::span<const std::size_t> counts);
 
-  // A call begins. What the last one has left is owed from now on, unless it was undone. `way` names how the call runs:
-  // another way may leave out elements that the last one encoded.
+  // Begins a call. The residuals that the last call wrote become current, unless it was undone.
+  // `way` identifies how the call runs: a different way may skip elements that the last call
+  // encoded.
   void begin(std::uint64_t tensor, std::uint64_t way);
-  void undo(std::uint64_t tensor);                                        // of the last call: as if it had not been
-  void undo(std::uint64_t tensor, std::size_t first, std::size_t count);  // of these elements
+  void undo(std::uint64_t tensor);                                        // undoes the last call
+  void undo(std::uint64_t tensor, std::size_t first, std::size_t count);  // undoes the last call for these elements
   void undo_all();
-  void scale(double by);  // the units of what is encoded have changed by so much
-  // What is owed after the last call, for whoever saves it; written: for whoever restores it.
+  void scale(double by);  // multiplies all residuals; for a change of units
+  // Returns the residuals after the last call. Callers read them to save them, and write them to
+  // restore them.
   std::span<float> residual(std::uint64_t tensor);
 
-  // For encoders, between begin() and the call's end.
+  // before() and after() are for encoders, between begin() and the call's end.
   const float* before(std::uint64_t tensor) const { return tensors_.at(tensor).now.get(); }
   float* after(std::uint64_t tensor) { return tensors_.at(tensor).next.get(); }
-  // Whether no cache will hold what is owed until the next call.
+  // Returns true if the residuals do not stay in cache until the next call.
   bool large(std::uint64_t tensor) const { return count(tensor) >= kLarge; }
   std::size_t count(std::uint64_t tensor) const { return tensors_.at(tensor).count; }
 
@@ -46,7 +52,7 @@ class Feedback {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
-  struct Floats {  // from the begin of a cache line on
+  struct Floats {  // aligned to a cache line
     std::unique_ptr<std::byte[], Free> memory;
     float* get() const {
       return reinterpret_cast<float*>(round_up(reinterpret_cast<std::uintptr_t>(memory.get()), kLine));
@@ -56,8 +62,8 @@ class Feedback {
     std::size_t count;
     Floats now, next;
     std::uint64_t way = 0;
-    bool begun = false;    // a call has been, or what is owed has been looked at
-    bool pending = false;  // `next` is what is owed after the last call
+    bool begun = false;    // a call has begun, or residual() was called
+    bool pending = false;  // `next` holds the residuals after the last call
   };
   static constexpr std::size_t kLarge = std::size_t{1} << 20;
   static Floats zeros(std::size_t count);

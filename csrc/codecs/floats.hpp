@@ -1,4 +1,4 @@
-// Blocks of any floating dtype as stretches of float32, which lossy encoders work on.
+// Presents blocks of any floating dtype as stretches of float32, on which lossy encoders work.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace ringcomm {
 
-// work(values, first, count) for stretches of at most `each` elements; they are stored back afterwards.
+// Calls work(values, first, count) for stretches of at most `each` elements, and stores them back.
 template <bool reads = true, class Work>
 void as_floats(DType data, void* block, std::size_t count, std::size_t each, const Work& work) {
   alignas(64) float values[kernels::kLongestGroup];
@@ -25,7 +25,8 @@ void as_floats(DType data, void* block, std::size_t count, std::size_t each, con
   }
 }
 
-// Stores floats of make(values, first, count), or reduces the block with them.
+// Stores the floats that make(values, first, count) produces; reduce_floats() reduces the block
+// with them.
 template <class Make>
 void from_floats(DType data, void* block, std::size_t count, std::size_t each, const Make& make) {
   as_floats<false>(data, block, count, each, make);
@@ -49,7 +50,7 @@ void reduce_floats(DType data, Op op, void* block, std::size_t count, std::size_
   }
 }
 
-// Of single elements, few among many.
+// Access single elements, for a few among many.
 inline float float_at(DType data, const void* block, std::size_t element) {
   float value;
   if (data == DType::float32) return static_cast<const float*>(block)[element];

@@ -1,3 +1,5 @@
+// Implements the quantisers as a codec: it splits blocks into groups, and passes residuals and
+// seeds to the kernels.
 #include "codecs/group_codec.hpp"
 
 #include <string>

@@ -1,4 +1,5 @@
-// Quantisers: groups of elements that share a scale, and a code for each element.
+// Declares the quantising codecs. Elements form groups with a common scale; each element has a
+// code.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Implements the sparsifying codecs: the message format, its decoder, and the choice of thresholds.
 #include "codecs/sparse_codec.hpp"
 
 #include <algorithm>
@@ -18,16 +19,16 @@ namespace {
 
 struct Head {
   std::uint32_t entries = 0, gap_bytes = 0;
-  float threshold = 0;     // what signs stand for
-  std::uint16_t told = 1;  // 0: an infinity or a NaN was there that no entry says: all are NaN
-  std::uint16_t low = 0;   // of gaps
+  float threshold = 0;     // magnitude of an element that is sent as a sign
+  std::uint16_t told = 1;  // 0: the block held an infinity or a NaN without an entry: all elements decode to NaN
+  std::uint16_t low = 0;   // low bits of the gaps' code
 };
 
 [[noreturn]] void refuse(const char* why) {
   throw Error(ErrorKind::transport, std::string("a sparse block came damaged: ") + why);
 }
 
-// Of gaps, as SparseJob has them.
+// Reads gaps in the code that SparseJob defines.
 class GapReader {
  public:
   GapReader(std::span<const unsigned char> bytes, unsigned low)
@@ -59,7 +60,7 @@ class GapReader {
   }
 
  private:
-  // At least 32 bits, if there are as many.
+  // Loads at least 32 bits, if that many are left.
   void fill() {
     if (count_ >= 32) return;
     if (end_ - next_ >= 4) {
@@ -79,7 +80,7 @@ class GapReader {
 
   const unsigned char *next_, *const end_;
   const unsigned low_;
-  std::uint64_t bits_ = 0;  // the next ones, from the lowest on; zero above `count_`
+  std::uint64_t bits_ = 0;  // next bits, lowest first; zero above `count_`
   unsigned count_ = 0;      // below 64
 };
 
@@ -92,7 +93,7 @@ class SparseCodec : public Codec {
                                                       : 4) {}
 
   std::size_t capacity(std::size_t count) const final {
-    const std::size_t entries = most(count);  // fewer low bits never need more
+    const std::size_t entries = most(count);  // fewer low bits never need more space
     return sizeof(Head) + entries * value_bytes_ + (entries * (most_low_ + 2) + (count >> most_low_)) / 8 + 8;
   }
 
@@ -135,17 +136,17 @@ class SparseCodec : public Codec {
     each<put_float>(wire, nbytes, block, count);
   }
 
-  // Sums, whatever the op: no other one travels so (collectives/channel.cpp).
+  // Sums, ignoring the op: these formats are used for sums only (collectives/channel.cpp).
   void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op, bool) final {
     each<add_float>(wire, nbytes, block, count);
   }
 
  protected:
-  virtual std::size_t most(std::size_t count) const = 0;                                            // entries
-  virtual unsigned low_bits(const CodecKey&, const void*, std::size_t) const { return most_low_; }  // of gaps
+  virtual std::size_t most(std::size_t count) const = 0;                                            // most entries
+  virtual unsigned low_bits(const CodecKey&, const void*, std::size_t) const { return most_low_; }  // for gaps
   virtual float threshold(const CodecKey& key, const void* block, std::size_t count) const = 0;
 
-  // Of an element with what is owed of it.
+  // Returns an element plus its residual.
   float value_of(const CodecKey& key, const void* block, std::size_t element) const {
     const float value = float_at(data_, block, element);
     return feedback_ ? value + feedback_->before(key.tensor)[key.first + element] : value;
@@ -173,7 +174,7 @@ class SparseCodec : public Codec {
     });
   }
 
-  // act(data, block, element, value) for what has come.
+  // Calls act(data, block, element, value) for each entry of the message.
   template <auto act>
   void each(const void* wire, std::size_t nbytes, void* block, std::size_t count) const {
     Head head;
@@ -210,7 +211,8 @@ class SparseCodec : public Codec {
   const std::size_t value_bytes_;
 };
 
-// Counted by their upper bits first: few of them share the nth's, and only those are put in order.
+// Counts values by their upper bits first. Only the few that share the nth value's upper bits are
+// then sorted.
 std::uint32_t nth_largest(std::vector<std::uint32_t>& magnitudes, std::size_t n) {
   constexpr int kLower = 20;
   std::array<std::uint32_t, (0x80000000u >> kLower)> counts{};
@@ -232,14 +234,15 @@ class TopCodec final : public SparseCodec {
   std::size_t wanted(std::size_t count) const {
     return static_cast<std::size_t>(std::ceil(static_cast<double>(wire_.amount) * static_cast<double>(count)));
   }
-  // A sample's threshold lets some more through, or fewer. What is too much waits.
+  // A sample's threshold passes somewhat more or fewer entries than wanted. The surplus stays in
+  // the residual.
   std::size_t most(std::size_t count) const override { return std::min(count, wanted(count) * 5 / 4 + 8); }
 
   float threshold(const CodecKey& key, const void* block, std::size_t count) const override {
     std::vector<std::uint32_t> sample = magnitudes_of_some(key, block, count);
     const auto rank = static_cast<std::size_t>(std::lround(
         static_cast<double>(wanted(count)) * static_cast<double>(sample.size()) / static_cast<double>(count)));
-    constexpr std::uint32_t kLargest = 0x7F7FFFFF;  // a finite number; zeros are never sent
+    constexpr std::uint32_t kLargest = 0x7F7FFFFF;  // the largest finite number; zeros are never sent
     const std::uint32_t nth = nth_largest(sample, std::clamp<std::size_t>(rank, 1, sample.size()));
     return std::bit_cast<float>(std::clamp<std::uint32_t>(nth, 1, kLargest));
   }
@@ -247,7 +250,8 @@ class TopCodec final : public SparseCodec {
 
 class ThresholdCodec final : public SparseCodec {
  public:
-  // Nobody knows how many pass: a byte for each is room for all, and of few the long gaps cost little beside nothing.
+  // The number of entries is unknown in advance. With 6 low bits, one byte per element suffices for
+  // all. Few entries make a short message in any case.
   ThresholdCodec(Wire wire, DType data, Feedback* feedback) : SparseCodec(wire, data, feedback, true, 6) {}
 
  private:
@@ -267,7 +271,7 @@ class ThresholdCodec final : public SparseCodec {
 GapCode gap_code(double share) {
   GapCode best{20, std::numeric_limits<double>::infinity()};
   for (unsigned low = 0; low <= 20; ++low) {
-    const double longer = std::pow(1 - share, std::ldexp(1, static_cast<int>(low)));  // the chance of each one more
+    const double longer = std::pow(1 - share, std::ldexp(1, static_cast<int>(low)));  // probability of each further one
     const double bits = low + 1 + longer / (1 - longer);
     if (bits < best.bits) best = {low, bits};
   }

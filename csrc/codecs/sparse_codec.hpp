@@ -1,5 +1,5 @@
-// Sparsifiers: few elements, with where they are. A message is a head, entries' values, and for each some bits that
-// tell where it is (kernels::SparseJob).
+// Declares the sparsifying codecs, which send few elements with their positions. A message is a
+// head, the entries' values, and for each entry the bits of its gap (kernels::SparseJob).
 #pragma once
 
 #include <memory>
@@ -12,17 +12,19 @@ namespace ringcomm {
 
 inline constexpr std::uint8_t kHalfValues = 4;  // bit of Wire::mode
 
-// The code of the gaps between entries that are such a share of all elements, wherever they may lie.
+// Best code of the gaps between entries that are a given share of all elements, at random
+// positions.
 struct GapCode {
   unsigned low = 0;
-  double bits = 0;  // of a gap, in the mean
+  double bits = 0;  // mean length of a gap's code
 };
 GapCode gap_code(double share);
 
-// `amount`: the share of elements that is sent, the largest (Aji and Heafield, arXiv:1704.05021; Lin et al.,
-// arXiv:1712.01887). The threshold is that of a sample.
+// Returns a codec that sends the largest elements. `amount` is their share of all elements (Aji and
+// Heafield, arXiv:1704.05021; Lin et al., arXiv:1712.01887). A sample determines the threshold.
 std::unique_ptr<Codec> make_top_codec(Wire wire, DType data, Feedback* feedback);
-// `amount`: t. An element of at least t travels as t with its sign (Strom, Interspeech 2015).
+// Returns a codec with the threshold `amount`, t. An element of magnitude t or more is sent as t
+// with its sign (Strom, Interspeech 2015).
 std::unique_ptr<Codec> make_threshold_codec(Wire wire, DType data, Feedback* feedback);
 
 }  // namespace ringcomm

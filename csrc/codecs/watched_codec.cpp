@@ -1,3 +1,4 @@
+// Implements a codec that measures and traces another codec.
 #include <string_view>
 #include <utility>
 

@@ -1,5 +1,6 @@
-// What elements travel as between hosts, instead of as they are. Formats are rows of a table, as algorithms are: what
-// chooses, prices, compares or runs a call asks its row, and knows no format by name.
+// Defines the wire formats: the encodings of elements between hosts. Formats are rows of a table,
+// as algorithms are. Code that chooses, prices, compares or runs a call reads the row, and knows no
+// format by name.
 #pragma once
 
 #include <compare>
@@ -20,34 +21,37 @@ namespace ringcomm {
 
 struct WireFormat {
   std::string_view name;
-  Wire usual;  // parameters
-  // Whether what it does is rounding, once and again alike. Another format loses something each time, which may depend
-  // on the rank: it runs where a rank's elements are encoded once before they are summed, and the sum once, by one rank
-  // (schedule/prove.hpp), and it may hold back what it has lost.
+  Wire usual;  // default parameters
+  // True if encoding is idempotent rounding, equal on all ranks. Every other format loses
+  // information each time, which may depend on the rank. It runs only where a rank's elements are
+  // encoded once before they are summed, and the sum once, by one rank (schedule/prove.hpp). It may
+  // use error feedback.
   bool rounds;
-  double work;                             // of encoding and decoding: times what a copy of the data takes
-  bool (*valid)(Wire wire);                // the parameters
-  double (*ratio)(Wire wire, DType data);  // bytes sent for each byte of data; 1: such data travels as it is
-  std::string (*parameters)(Wire wire);    // for people; empty if there are none
+  double work;                             // time of encoding and decoding, relative to a copy of the data
+  bool (*valid)(Wire wire);                // true if the parameters are valid
+  double (*ratio)(Wire wire, DType data);  // bytes sent per byte of data; 1: data of this type is not encoded
+  std::string (*parameters)(Wire wire);    // text for users; empty if there are none
   std::unique_ptr<Codec> (*make)(Wire wire, DType data, Feedback* feedback);
 };
 
 std::span<const WireFormat> wire_formats();
 
-// By name, with the format's usual parameters. Throws Error(invalid) naming the known formats.
+// Returns the format of this name, with its default parameters. Throws Error(invalid) with the
+// known names.
 Wire find_wire(std::string_view name);
-void check_wire(Wire wire);           // throws Error(invalid) for parameters that are none
-std::string_view name_of(Wire wire);  // "none" if there is none
-std::string text_of(Wire wire);       // with its parameters
-bool known(Wire wire);                // what came from another rank
-bool rounds(Wire wire);               // or it is none
-// nullptr where elements of this type travel as they are.
+void check_wire(Wire wire);           // throws Error(invalid) for invalid parameters
+std::string_view name_of(Wire wire);  // "none" without a format
+std::string text_of(Wire wire);       // name with parameters
+bool known(Wire wire);                // for a format received from another rank
+bool rounds(Wire wire);               // true also without a format
+// Returns nullptr if elements of this type are not encoded.
 std::unique_ptr<Codec> make_codec(Wire wire, DType data, Feedback* feedback = nullptr);
 
-// The same, which adds what time it takes to `ns`, and traces what it does; `ns` lives longer.
+// Wraps a codec: adds the time it takes to `ns`, and traces its calls. `ns` must outlive the
+// result.
 std::shared_ptr<Codec> make_watched_codec(std::shared_ptr<Codec> codec, Count& ns);
 
-// What a choice of schedules has to know of data that travels so.
+// Properties of encoded data that the choice of schedules needs.
 struct Encoding {
   double ratio = 1, work = 0;
   bool rounds = true;

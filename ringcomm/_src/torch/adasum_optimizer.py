@@ -1,8 +1,10 @@
-"""The optimizer of ``DistributedOptimizer(op=Adasum)``: it reduces not gradients, but what the optimizer makes of them.
+"""The optimizer of ``DistributedOptimizer(op=Adasum)``, which reduces changes of parameters instead of gradients.
 
-Every rank takes the optimizer's step on its own gradients. The changes of the parameters are combined by Adasum, each
-parameter's as one vector, and applied to where the parameters were before. The optimizer's state (momentum and so on)
-is each rank's own. As Horovod does it, but that the step is taken of all parameters at once, when ``step()`` is called.
+Every rank takes the optimizer's step on its local gradients. Adasum combines the changes of the
+parameters, each parameter as one vector. The result is added to the values from before the step.
+
+The optimizer's state (momentum and so on) is local to each rank. Horovod does the same, except that
+``step()`` here takes the step of all parameters at the same time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class DeltaReducer(HookedParameters):
-    """The changes of one optimizer's parameters."""
+    """Reduces the changes of one optimizer's parameters by Adasum."""
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings
@@ -36,7 +38,7 @@ class DeltaReducer(HookedParameters):
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
         if slot.state == QUIET:
             slot.begin(0)
-        if self.in_nested_backward():  # parts of a gradient: none tells that it is the last
+        if self.in_nested_backward():  # gradients come in parts, and no part is marked as the last one
             return
         slot.count_pass(gradient)
         if slot.passes > self.settings.passes:
@@ -44,9 +46,9 @@ class DeltaReducer(HookedParameters):
 
     @torch.no_grad()
     def step(self, local_step: Callable[[], Any]) -> Any:
-        """Takes the step, and gives every rank the combined change. The result is the step's.
+        """Takes the local step and applies the combined change on every rank. Returns the step's result.
 
-        If that fails, parameters are where they were before.
+        If it raises, the parameters have their values from before the step.
         """
         self.refuse_capture()
         self.hook_new()
@@ -80,25 +82,26 @@ class DeltaReducer(HookedParameters):
 
 
 class DistributedAdasumOptimizer(DistributedOptimizerBase):
-    """What ``DistributedOptimizer(op=Adasum)`` gives."""
+    """Base class that ``DistributedOptimizer(op=Adasum)`` adds to the optimizer's class."""
 
     _reducer: DeltaReducer
 
     def synchronize(self) -> None:
-        """Does nothing: gradients are not reduced; ``step()`` reduces what comes of them."""
+        """Does nothing: gradients are not reduced; ``step()`` reduces the changes of the parameters."""
 
     def skip_synchronize(self) -> NoReturn:
         """Raises AssertionError, as in Horovod: there is nothing to skip."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 
-    _step_supports_amp_scaling = True  # torch.amp.GradScaler leaves overflows to step(), which tells all ranks
+    _step_supports_amp_scaling = True  # torch.amp.GradScaler leaves overflows to step(), which shares them
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Takes the optimizer's step on this rank's gradients, and combines the changes of all ranks by Adasum.
 
-        A ``closure`` is evaluated as often as the optimizer likes, on this rank alone. ``grad_scaler`` is given by
-        ``torch.amp.GradScaler.step``: the step is left out on all ranks if any of them had an overflow.
+        The optimizer evaluates a ``closure`` as often as it needs, on this rank alone.
+        ``torch.amp.GradScaler.step`` passes ``grad_scaler``: all ranks skip the step if any rank
+        had an overflow.
         """
         if grad_scaler is not None:
             settings = self._reducer.settings
@@ -111,11 +114,11 @@ class DistributedAdasumOptimizer(DistributedOptimizerBase):
         return self._reducer.step(lambda: self._base.step(self, *arguments, **kwargs))
 
     def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
-        if optimizer is not self:  # this one steps on this rank's gradients
+        if optimizer is not self:  # this optimizer itself may step on this rank's gradients
             DistributedOptimizerBase._before_step_of(self, optimizer, parameters)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own. Backward passes are counted anew."""
+        """Calls the optimizer's ``zero_grad``, and restarts the count of backward passes."""
         self._reducer.restart()
         self._base.zero_grad(self, *args, **kwargs)
 

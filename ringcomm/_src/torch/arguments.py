@@ -1,4 +1,4 @@
-"""The arguments of DistributedOptimizer: what they say, and their checks."""
+"""The arguments of DistributedOptimizer as `Settings`, and the checks that they pass first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ringcomm._src.training.bucket_limits import Limits
 
 @dataclass
 class Settings:
-    """The arguments of DistributedOptimizer."""
+    """Arguments of DistributedOptimizer, and the names, scales and formats that follow from them."""
 
     op: Any
     predivide: float
@@ -33,22 +33,22 @@ class Settings:
     sparse_as_dense: bool
     process_set: Any
     limits: Limits
-    algorithm: str | None = None  # None: as the options say
-    units: Units = field(default_factory=Units, repr=False)  # of gradients
-    before_travel: list[Any] = field(default_factory=list, repr=False)  # done to gradients, in this order
-    key: int = 0  # of the parameters' names and shapes
+    algorithm: str | None = None  # None: RINGCOMM_ALGORITHM's, or chosen by the core
+    units: Units = field(default_factory=Units, repr=False)  # units of the gradients, which a loss scale changes
+    before_travel: list[Any] = field(default_factory=list, repr=False)  # GradientTransforms, in order
+    key: int = 0  # hash of the parameters' names and shapes (key_of)
     _numbers: Iterator[int] | None = field(default=None, repr=False)
     _number: int = 0
 
     def __post_init__(self) -> None:
-        self.number  # noqa: B018  (numbered in the order in which optimizers are made)
+        self.number  # noqa: B018  (assigns the number now: optimizers are numbered in the order of their creation)
 
     @property
     def number(self) -> int:
-        """Among the optimizers that have used the process set since it was added: the same on every rank of it.
+        """Number of this optimizer among those of the process set since the set was added; equal on all its ranks.
 
-        Threads make optimizers in an order of their own on each rank: there names and shapes of parameters tell them
-        apart.
+        Threads create optimizers in different orders on different ranks. There the key of the
+        parameters' names and shapes identifies the optimizer.
         """
         if self._numbers is not self.process_set.optimizers:
             self._numbers = self.process_set.optimizers
@@ -63,15 +63,15 @@ class Settings:
         return f"optimizer{self.number}"
 
     def scales(self) -> tuple[float, float]:
-        """(before, after) the sum."""
+        """Returns the factors that multiply gradients before and after the sum."""
         return (1.0 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
     def worth(self) -> float:
-        """What one of what encoders owe would be in the reduced gradient."""
+        """Returns the factor from an encoder's residual to units of the reduced gradient."""
         return self.scales()[1] / (self.process_set.size() if self.op == Average else 1)
 
     def text(self) -> str:
-        """For a comparison between ranks."""
+        """Returns a text of these settings that must be equal on all ranks."""
         return (
             f"op {self.op}, gradient_predivide_factor {self.predivide}, compression {self._compression_text()}, "
             f"sparse_as_dense {self.sparse_as_dense}, algorithm {self.algorithm}"
@@ -85,22 +85,26 @@ class Settings:
         return getattr(self.compression, "__name__", type(self.compression).__name__)
 
     def format_of(self, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
-        """What this gradient travels as in a bucket; None: as it is."""
+        """Returns the format that this gradient has in a bucket; None: it is sent unchanged."""
         return format_of(self.compression, name, parameter)
 
     def by_name(self) -> Parts:
-        """Of a gradient that travels by itself: what loses something, and keeps it, is for buckets."""
+        """Returns the compression of gradients that are reduced one by one.
+
+        Formats with error feedback store their residuals per bucket, so here they are replaced by
+        none.
+        """
         return Parts(None, NoneCompressor) if is_lossy(self.compression) else parts_of(self.compression)
 
 
 def key_of(names: list[tuple[str, torch.Tensor]]) -> int:
-    """A number above zero for the names and shapes of parameters."""
+    """Returns a positive hash of the names and shapes of parameters."""
     text = "\0".join(f"{name} {tuple(parameter.shape)}" for name, parameter in names).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "little") | 1
 
 
 def format_text(wire: WireFormat | torch.dtype | None) -> str:
-    """All of a format that must be equal on all ranks."""
+    """Returns the properties of a format that must be equal on all ranks, as text."""
     return wire.text() if isinstance(wire, WireFormat) else str(wire)
 
 
@@ -110,7 +114,7 @@ def check_compression(compression: Any, op: Any) -> None:
 
 
 def warn_of_unused(compression: Any, names: list[tuple[str, torch.Tensor]]) -> None:
-    """Warns of patterns that fit no parameter."""
+    """Warns about patterns that match no parameter."""
     unused = unused_patterns(compression, (name for name, _ in names))
     if unused:
         warnings.warn(
@@ -121,7 +125,7 @@ def warn_of_unused(compression: Any, names: list[tuple[str, torch.Tensor]]) -> N
 
 
 def require_host(wire: Any, parameter: torch.Tensor) -> None:
-    """ValueError for a format that works on the host's memory alone, and a gradient that is made elsewhere."""
+    """Raises ValueError if the format works in host memory only and the parameter is on a device."""
     if isinstance(wire, PowerSGD) and not parameter.is_cpu:
         raise ValueError(
             f"compression={wire}: the factors of gradients on {parameter.device} are not made there. Take "
@@ -130,7 +134,7 @@ def require_host(wire: Any, parameter: torch.Tensor) -> None:
 
 
 def leaves_much_out(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
-    """True if gradients are sent as signs, or few of their elements are sent."""
+    """Returns True if gradients are sent as signs, or only few of their elements are sent."""
     if not is_lossy(compression):
         return False
     return any(isinstance(format_of(compression, *one), OneBit | TopK | Threshold) for one in names)
@@ -139,7 +143,7 @@ def leaves_much_out(compression: Any, names: list[tuple[str, torch.Tensor]]) -> 
 def names_of(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> list[tuple[str, torch.Tensor]]:
-    """Names of the optimizer's parameters, as given and checked, or made up."""
+    """Returns the optimizer's parameters with their names: checked ones from the caller, or generated ones."""
     in_groups = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
         return [
@@ -160,7 +164,7 @@ def names_of(
             "named_parameters leaves out parameters of the optimizer, of shapes "
             + ", ".join(str(tuple(p.shape)) for p in without)
         )
-    # In the order of the groups: named_parameters may hold more, and in another order.
+    # Order of the groups. named_parameters may hold more parameters, in another order.
     return [(names[id(p)], p) for p in in_groups]
 
 

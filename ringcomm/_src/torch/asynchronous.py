@@ -1,11 +1,16 @@
-"""The named operations on tensors, without autograd, and sparse ones. ``synchronize(handle)`` waits.
+"""The named operations on torch tensors, without autograd, and sparse reductions.
 
-Everywhere: tensors are in CPU memory or on a CUDA device, also both in one group, and results lie where they do; then
-an operation comes behind what the current stream holds, and ``synchronize`` has the stream wait that is current when it
-is called, not the host for the device. Contiguous ones are not copied, others are. ``name`` identifies the operation
-on all ranks (None: numbered in the order of the calls); a name may be in flight once only (ValueError).
-``process_set`` limits the operation to its ranks. In-place forms write to the memory of the tensor and return it;
-autograd does not see that.
+`Operations` holds the non-blocking forms; ``synchronize(handle)`` waits for their results.
+Autograd's forms (`autograd`) are built on them.
+
+Tensors are in CPU memory or on a CUDA device; one group may mix both. Results are in the memory of
+their inputs. On a device, an operation starts after the work that the current stream holds.
+``synchronize`` makes the stream that is current then wait; the host does not wait for the device.
+
+Contiguous tensors are not copied; other tensors are. ``name`` identifies the operation on all ranks
+(None: numbered in the order of the calls). A name that is in flight already raises ValueError.
+``process_set`` limits the operation to its ranks. In-place forms write to the tensor's memory and
+return the tensor; autograd does not see that.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ Tensor = torch.Tensor
 
 
 class Operations(collectives.Operations[Tensor]):
-    """Of tensors; autograd does not see them."""
+    """Named operations on tensors, invisible to autograd."""
 
     def alltoall_async(
         self,
@@ -35,8 +40,11 @@ class Operations(collectives.Operations[Tensor]):
         process_set: Any = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[tuple[Tensor, Tensor]]:
-        """Rows of the first dimension to each rank; the result is (rows received, how many from each rank), these in
-        the dtype of the splits if they are a tensor."""
+        """Sends rows of the first dimension to each rank.
+
+        The result is (rows received, number of rows from each rank). If ``splits`` is a tensor, the
+        numbers have its dtype.
+        """
         if not isinstance(splits, torch.Tensor):
             return super().alltoall_async(tensor, splits, name, process_set, algorithm)
         request = self.alltoall_request(tensor, splits.tolist(), process_set)
@@ -61,7 +69,7 @@ operations = Operations(check)
 
 
 class SparseHandle:
-    """A sparse reduction under way: wait for it by calling it, as in Horovod, or as for any handle."""
+    """Handle of a sparse reduction. Call it to wait, as in Horovod, or use it like any handle."""
 
     def __init__(self, parts: Handle[list[Tensor]], finish: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._parts, self._finish = parts, finish
@@ -78,9 +86,10 @@ class SparseHandle:
 def sparse_allreduce_async(
     tensor: Tensor, name: str | None, op: Any, process_set: Any = global_process_set
 ) -> SparseHandle:
-    """Sum or average of sparse COO tensors. Call what it returns (or ``synchronize`` it) to get the sparse result.
+    """Sums or averages sparse COO tensors. Call the returned handle (or ``synchronize`` it) to get the result.
 
-    The entries of all ranks are gathered; entries of one index are added when the result is coalesced.
+    The entries of all ranks are gathered. Entries with the same index are added when the result is
+    coalesced.
 
     Raises:
         ValueError: the tensor is dense, or ``op`` is neither Sum nor Average.
@@ -90,7 +99,8 @@ def sparse_allreduce_async(
     op = core_op(op)
     if op not in (Sum, Average):
         raise ValueError(f"sparse_allreduce_async adds or averages; there is no {op.name} of sparse tensors")
-    # Indices lie as (dimension, entry); gathering joins first dimensions, so entries go first.
+    # torch stores indices as (dimension, entry). Gathering joins first dimensions, so entries must
+    # come first.
     parts = [tensor._indices().t().contiguous(), tensor._values()]
 
     def finish(indices: Tensor, values: Tensor) -> Tensor:
@@ -104,7 +114,7 @@ _HANDLES = (InPlaceHandle, Handle, SparseHandle)
 
 
 def poll(handle: Any) -> bool:
-    """Whether ``synchronize(handle)`` would return at once. ValueError for what is no handle."""
+    """Returns True if ``synchronize(handle)`` would return immediately. ValueError for other objects."""
     if not isinstance(handle, _HANDLES):
         raise ValueError(f"expected a handle that an operation has returned, not {handle!r}")
     return handle.test()
@@ -113,9 +123,9 @@ def poll(handle: Any) -> bool:
 def synchronize(handle: Any) -> Any:
     """Waits for an operation and returns its result: a tensor, a list for grouped forms, a pair for alltoall.
 
-    None for what is no handle.
+    Returns None for an object that is no handle.
 
     Raises:
-        HorovodInternalError: (or a subclass that says more) what the operation met.
+        HorovodInternalError: (or a more specific subclass) the operation failed.
     """
     return handle.wait() if isinstance(handle, _HANDLES) else None

@@ -1,13 +1,18 @@
-"""Collectives that gradients of any order flow through.
+"""Collectives that autograd can differentiate, to any order.
 
-The gradients are Horovod's: what flows back through a collective is averaged over the ranks (through a sum of
-reducescatter: summed), so that ranks which each have a loss of their own train on the mean of these losses. Through
-Min, Max and Product the true derivative flows: the gradients of all ranks are summed, and a rank gets the share that
-its tensor has in the result; ranks that tie for an extreme share equally. All take any number of tensors; ``grouped``
-tells a group of one from a single tensor. Backward must reach them in the same order on all ranks, as it does where all
-ranks run the same model. What went to a rank that has joined is lost, so its gradient is zero.
+`with_gradients` holds the public operations of ``ringcomm.torch``; the classes are the autograd
+functions behind them. All take any number of tensors; ``grouped`` distinguishes a group of one from
+a single tensor.
 
-Every backward is made of such collectives itself, so it can be differentiated again.
+The gradients are Horovod's: the gradient of a collective is averaged over the ranks (summed for a
+sum by reducescatter). So ranks with separate losses train on the mean of these losses. Min, Max and
+Product have their true derivatives: the gradients of all ranks are summed, and each rank gets the
+share that its tensor has in the result. Ranks that tie for an extreme share equally.
+
+Backward must reach the collectives in the same order on all ranks, as it does if all ranks run the
+same model. Data sent to a rank that has joined is lost, so its gradient is zero.
+
+Every backward consists of such collectives, so it can be differentiated again.
 """
 
 from __future__ import annotations
@@ -31,8 +36,11 @@ Tensor = torch.Tensor
 
 
 class Collective(torch.autograd.Function):
-    """A collective with a backward. ``run`` instead of ``apply``, which takes 40 us longer for a Function with a
-    ``setup_context``: transforms of torch.func alone need that."""
+    """An autograd function around a collective. Call ``run`` instead of ``apply``.
+
+    ``apply`` takes 40 us longer for a Function with a ``setup_context``, which only transforms of
+    torch.func need.
+    """
 
     _eager: type[torch.autograd.Function]
 
@@ -56,20 +64,20 @@ class Collective(torch.autograd.Function):
 
 
 def _lost(like: Tensor, rows: int) -> Tensor:
-    """What rows become that went to a rank that has joined."""
+    """Returns zeros: the gradient of rows that were sent to a rank that has joined."""
     return like.new_zeros((rows, *like.shape[1:]))
 
 
 def _spread(gathered: Tensor, rows: int, here: Sequence[int], size: int) -> Tensor:
-    """The shares of the ranks `here`, which are gathered, and nothing of the others'."""
+    """Returns the gathered shares of the ranks `here`, and zeros for the ranks that have joined."""
     shares = [part(rows, size, rank) for rank in range(size)]
     pieces = iter(torch.split(gathered, [shares[rank] for rank in here]))
     return torch.cat([next(pieces) if rank in here else _lost(gathered, shares[rank]) for rank in range(size)])
 
 
-# ---- the derivatives of reductions -----------------------------------------------------------------------------------
+# ---- derivatives of reductions ---------------------------------------------------------------------------------------
 def _shares(how: Reduction, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The derivative of each element of the reduction by this rank's tensor."""
+    """Returns the derivative of each element of the reduction with respect to this rank's tensor."""
     if how.op == Product:
         return _products_of_others(how, tensors)
     op = how.op if how.prescale >= 0 else (Min if how.op == Max else Max)
@@ -94,7 +102,7 @@ def _products_of_others(how: Reduction, tensors: Sequence[Tensor]) -> list[Tenso
 
 
 class Allreduce(Collective):
-    """The gradient of a sum or an average is reduced as the tensor was, and so is Adasum's."""
+    """Allreduce. The gradient is reduced as the tensor was, for sums, averages and Adasum."""
 
     @staticmethod
     def forward(grouped: bool, name: str | None, reduction: Reduction, *tensors: Tensor) -> Any:
@@ -118,7 +126,7 @@ class Allreduce(Collective):
 
 
 class Reducescatter(Collective):
-    """The gradients are gathered, and scaled: by the factors given, and for a sum by the number of ranks."""
+    """Reducescatter. The gradients are gathered and scaled by the factors, and by the number of ranks for a sum."""
 
     @staticmethod
     def forward(grouped: bool, name: str | None, reduction: Reduction, *tensors: Tensor) -> Any:
@@ -138,7 +146,8 @@ class Reducescatter(Collective):
         factor *= process_set.size() if how.op == Sum else 1
         flowing = [gradients[place] if factor == 1 else gradients[place] * factor for place in ctx.floating]
         wanted = [ctx.rows[place] for place in ctx.floating]
-        # The adjoint of an average's gradient is an average, as in Allgather; that of a true derivative, a sum.
+        # The adjoint of an average's gradient is an average, as in Allgather. The adjoint of a true
+        # derivative is a sum.
         whole = Allgather.run(Average if linear else Sum, True, None, process_set, None, *flowing) if flowing else ()
         if [one.shape[0] for one in whole] != wanted:
             me, size = process_set.rank(), process_set.size()
@@ -148,7 +157,7 @@ class Reducescatter(Collective):
 
 
 def _keep(ctx: Any, tensors: Sequence[Tensor]) -> None:
-    """Keeps for backward which tensors have gradients, and their values if the reduction is not linear."""
+    """Stores the indices of the tensors with gradients, and their values if the reduction is not linear."""
     ctx.floating = [place for place, one in enumerate(tensors) if one.is_floating_point() or one.is_complex()]
     ctx.count = len(tensors)
     if ctx.reduction.op not in (Sum, Average, Adasum):
@@ -156,7 +165,7 @@ def _keep(ctx: Any, tensors: Sequence[Tensor]) -> None:
 
 
 def _through(ctx: Any, gradients: Sequence[Tensor]) -> list[Tensor | None]:
-    """The gradients of the tensors, of the gradients of what all of them were reduced to."""
+    """Returns the gradients of the tensors, given the reduced gradients of the outputs."""
     if ctx.floating and ctx.reduction.op not in (Sum, Average, Adasum):
         gradients = [
             one * share for one, share in zip(gradients, _shares(ctx.reduction, ctx.saved_tensors), strict=True)
@@ -165,9 +174,9 @@ def _through(ctx: Any, gradients: Sequence[Tensor]) -> list[Tensor | None]:
     return [found.get(place) for place in range(ctx.count)]
 
 
-# ---- what moves data -------------------------------------------------------------------------------------------------
+# ---- collectives that move data --------------------------------------------------------------------------------------
 class Allgather(Collective):
-    """The gradient is averaged (`op`); each rank takes the rows that it gave."""
+    """Allgather. The gradient is averaged (or reduced by `op`); each rank takes the rows that it contributed."""
 
     @staticmethod
     def forward(op: Any, grouped: bool, name: str | None, process_set: Any, algorithm: Any, *tensors: Tensor) -> Any:
@@ -184,14 +193,14 @@ class Allgather(Collective):
 
 
 class TakenRows(Collective):
-    """The backward of Allgather, whose own backward is Allgather: from each rank the rows of its shape, reduced."""
+    """The backward of Allgather: reduces the gradients; each rank takes its rows. Its own backward is Allgather."""
 
     @staticmethod
     def forward(op: Any, process_set: Any, shapes: Sequence[torch.Size], *gradients: Tensor) -> Any:
         mine, me = [shape[0] if shape else 1 for shape in shapes], process_set.rank()
         rows = operations.allgather_async(torch.tensor([[me, *mine]], dtype=torch.int64), process_set=process_set)
         reduced = operations.grouped_allreduce_async(gradients, op=op, process_set=process_set).wait()
-        of_all = rows.wait()  # but those that have joined
+        of_all = rows.wait()  # rows of all ranks except those that have joined
         first = of_all[of_all[:, 0] < me, 1:].sum(0).tolist()
         return tuple(
             one.narrow(0, begin, count).reshape(shape).clone()
@@ -208,7 +217,7 @@ class TakenRows(Collective):
 
 
 class Broadcast(Collective):
-    """The gradient is averaged and goes to the root; elsewhere it is zero."""
+    """Broadcast. The root's gradient is the average over the ranks; other ranks' is zero."""
 
     @staticmethod
     def forward(root_rank: int, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
@@ -224,7 +233,7 @@ class Broadcast(Collective):
 
 
 class MeanAtRoot(Collective):
-    """The backward of Broadcast, whose own backward is Broadcast."""
+    """The backward of Broadcast: an average at the root. Its own backward is Broadcast."""
 
     @staticmethod
     def forward(root_rank: int, process_set: Any, gradient: Tensor) -> Any:
@@ -242,7 +251,10 @@ class MeanAtRoot(Collective):
 
 
 class Alltoall(Collective):
-    """The gradient's rows go back where the tensor's rows came from. The output: rows, and how many from each rank."""
+    """Alltoall. The gradient's rows return to the ranks that sent the tensor's rows.
+
+    The output is a pair: the rows, and the number of rows from each rank.
+    """
 
     @staticmethod
     def forward(splits: Any, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
@@ -262,7 +274,7 @@ class Alltoall(Collective):
         if returned != ctx.sent:
             parts = zip(torch.split(back, returned), returned, ctx.sent, strict=True)
             back = torch.cat([part if rows == sent else _lost(back, sent) for part, rows, sent in parts])
-        if ctx.rows > back.shape[0]:  # rows that the splits left out
+        if ctx.rows > back.shape[0]:  # rows that the splits did not cover
             back = torch.cat([back, _lost(back, ctx.rows - back.shape[0])])
         return None, None, None, None, back
 
@@ -273,8 +285,11 @@ def _alltoall(splits: Any, *arguments: Any) -> Any:
 
 
 class DifferentiableOperations(Operations):
-    """As on arrays, but that gradients flow through those that give new tensors, and that compressors may be written in
-    Python. In place and in the background autograd sees nothing of them."""
+    """The named operations, differentiable, also with compressors written in Python.
+
+    Autograd sees the blocking forms that return new tensors. It does not see in-place and
+    non-blocking forms.
+    """
 
     run_allreduce: Any = staticmethod(Allreduce.run)
     run_reducescatter: Any = staticmethod(Reducescatter.run)

@@ -1,4 +1,8 @@
-"""Where the gradients of a bucket lie on a GPU."""
+"""Memory for buckets of gradients on a GPU, the counterpart of `bucket_memory` for the host.
+
+Kernels and copies of backward are asynchronous. `DeviceMemory` orders a bucket's reduction after
+them, and the reading of its result after the reduction.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +20,24 @@ from ringcomm._src.training.plans import StepPlan
 
 @functools.cache
 def _packing_stream(device: torch.device) -> Any:
-    """On which gradients are copied into buckets, beside backward."""
+    """Returns the stream on which gradients are copied into buckets, concurrently with backward."""
     return device_module(device).Stream(device)
 
 
 class DeviceMemory(BucketMemory):
-    """A device's. What is written is there in the order of the streams that autograd used, which may be several. All
-    gradients of a bucket are brought by one kernel, on a stream beside theirs."""
+    """Memory of a bucket on a device.
+
+    Data is complete in the order of the streams that autograd used, which may be several. One
+    kernel copies all gradients of a bucket, on a separate stream.
+    """
 
     on_device = True
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._made_on = device, place_of(device).now()
         self._flats: list[torch.Tensor] = []
-        self._streams: set[int] = set()  # the driver's handles, of this step
-        self._brought: list[tuple[torch.Tensor, torch.Tensor]] = []  # gradients yet to be copied, and where to
+        self._streams: set[int] = set()  # CUDA stream handles used in this step
+        self._brought: list[tuple[torch.Tensor, torch.Tensor]] = []  # gradients to copy, and their targets
         self._order: _core.DeviceOrder | None = None
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -54,7 +61,7 @@ class DeviceMemory(BucketMemory):
             self._pack().hold(place_of(self._device).now())
 
     def _pack(self) -> _core.DeviceOrder:
-        """Copies what has been brought; the order is behind that, and behind all that has been written."""
+        """Copies the pending gradients. Returns an order after that copy and after all earlier writes."""
         device = place_of(self._device).device
         order = _core.DeviceOrder(device, sorted(self._streams))
         if not self._brought:
@@ -95,5 +102,5 @@ class DeviceMemory(BucketMemory):
 
 
 def memory_on(device: torch.device, node: _core.Node | None) -> BucketMemory:
-    """For a bucket of gradients there."""
+    """Returns memory for a bucket of gradients on this device."""
     return BucketMemory(node) if device.type == "cpu" else DeviceMemory(device)

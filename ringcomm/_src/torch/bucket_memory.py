@@ -1,5 +1,8 @@
-"""Where the memory of a bucket of gradients lies, when what is in it is ready, and when the result is there: all that
-tells a bucket on a device from one in the host's memory."""
+"""Memory for buckets of gradients: where it is, when its contents are ready, and when the result is.
+
+A bucket (`buckets`) uses this interface, so its code is the same for the host and for a device.
+`BucketMemory` is the host's; `bucket_device_memory` has the device's.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ringcomm._src.training.plans import StepPlan
 
 
 class BucketMemory:
-    """The host's: in this rank's arena if there is one. What a hook writes is there when it has been written."""
+    """Memory of a bucket on the host, in this rank's arena if there is one. Writes complete when they return."""
 
     on_device = False
 
@@ -19,35 +22,36 @@ class BucketMemory:
         self._node = node
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """``count`` zeros."""
+        """Returns ``count`` zeros."""
         return allocate_flat(count, dtype, self._node)
 
     def forget(self, flat: torch.Tensor) -> None:
-        """The bucket uses what `allocate` gave no more."""
+        """Releases a tensor of `allocate` that the bucket no longer uses."""
 
     def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
-        """Has a gradient in its part of the bucket by the time that this travels, and by `settle`."""
+        """Copies a gradient into its part of the bucket, at the latest when the bucket is sent or
+        `settle` is called."""
         view.copy_(gradient)
 
     def settle(self) -> None:
-        """What has been brought is there, for what comes next here."""
+        """Completes pending copies for the work that follows on the current stream."""
 
     def begin(self) -> None:
-        """A step."""
+        """Begins a step."""
 
     def written(self) -> None:
-        """A gradient has been, as far as this thread knows."""
+        """Records that the calling thread has written a gradient."""
 
     def ready(self, plan: StepPlan, bucket: int) -> None:
-        """All of them have been, and it may travel."""
+        """Marks the bucket as complete, so that the core may reduce it."""
         plan.ready(bucket)
 
     def join(self) -> None:
-        """The step is done: what comes next here comes behind its result."""
+        """Orders the work that follows after the bucket's result. The step has finished."""
 
 
 def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:
-    """Memory of a bucket: ``count`` zeros, in this rank's arena if there is one."""
+    """Returns ``count`` zeros for a bucket, in this rank's arena if there is one."""
     if count == 0:
         return torch.zeros(0, dtype=dtype)
     memory = shared.flat(node, count * dtype.itemsize)

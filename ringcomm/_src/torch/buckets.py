@@ -1,8 +1,9 @@
-"""Which gradients travel together, and where they lie.
+"""Buckets: gradients that one call reduces together, and how they are stored.
 
-Which ones share a *bucket*, `bucket_limits.assign` says. All gradients of a bucket have one dtype, and
-follow one upon the other in stretches. A big gradient may be a stretch of its own, which lies where autograd made it if
-that is in this rank's arena; small ones lie in one flat tensor.
+`bucket_limits.assign` decides which gradients share a bucket. All gradients of a bucket have one
+dtype. The bucket is a sequence of stretches, which are contiguous pieces of memory. A big gradient
+may be a separate stretch: if autograd allocated it in this rank's arena, it is reduced there. Small
+gradients are stored in one flat tensor.
 """
 
 from __future__ import annotations
@@ -18,27 +19,30 @@ from ringcomm._src.torch.slices import BIG, ApartSlice, Flat, FlatSlice, Memory,
 from ringcomm._src.torch.tensors import DTYPES
 from ringcomm._src.training.plans import BucketShape, BucketWire, LowRank, StepPlan
 
-MOST_APART = 120  # such stretches of a bucket: ranks tell each other where all of them lie
+MOST_APART = 120  # most separate stretches of a bucket: ranks exchange their addresses
 
 
 @dataclass
 class Bucket:
-    """Which items travel together, and in which stretches; once laid out, the memory of those that do not lie apart."""
+    """Items that are reduced together, and their stretches; after `lay_out` also the memory of the flat ones."""
 
     items: list[int]
     dtype: torch.dtype
     memory: BucketMemory
-    stretches: list[int]  # elements
-    where: list[tuple[int, int]]  # of each item: its stretch and offset there
-    apart: set[int]  # stretches of one item each
-    gaps: list[tuple[int, int]]  # elements between items: the first one, how many
+    stretches: list[int]  # number of elements of each
+    where: list[tuple[int, int]]  # stretch of each item, and the item's offset in it
+    apart: set[int]  # stretches that hold one item in separate memory
+    gaps: list[tuple[int, int]]  # elements between items: (first, count)
     flats: list[Flat] = field(default_factory=list)
-    clears: Sequence[tuple[int, int]] = ()  # gaps that are to hold zeros, which is seen to here
+    clears: Sequence[tuple[int, int]] = ()  # gaps that `ready` fills with zeros
 
     @classmethod
     def cut(cls, items: Sequence[int], parameters: Sequence[torch.Tensor], apart: bool, memory: BucketMemory) -> Bucket:
-        """`apart`: big items may be stretches of their own. The same on all ranks, for only shapes matter, and whether
-        it is on a device."""
+        """Makes a bucket of these items. `apart`: big items may be separate stretches.
+
+        The result is equal on all ranks: it depends only on shapes, and on whether the bucket is on
+        a device.
+        """
         apart = apart and not memory.on_device
         sizes = [padded(parameters[item]) for item in items]
         of_bytes = parameters[items[0]].element_size()
@@ -61,18 +65,18 @@ class Bucket:
 
     def shape(self, wire: BucketWire, low_rank: LowRank) -> BucketShape:
         gaps = self.gaps if wire.compresses() else ()
-        if self.memory.on_device:  # where the core does not write zeros
+        if self.memory.on_device:  # the core does not write zeros there
             self.clears, gaps = gaps, ()
         return BucketShape(DTYPES[self.dtype], self.stretches, wire, gaps, low_rank, self.memory.on_device)
 
     def ready(self, plan: StepPlan, number: int) -> None:
-        """All its gradients have come."""
+        """Passes the bucket, whose gradients are complete, to the core."""
         if self.clears:
             torch._foreach_zero_([hole for flat in self.flats for hole in flat.holes])
         self.memory.ready(plan, number)
 
     def matrices(self, parameters: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
-        """Of each item: its first element, and rows and columns as it lies."""
+        """Returns each item's first element, and its numbers of rows and columns in memory order."""
         shapes = []
         for position, item in enumerate(self.items):
             parameter = parameters[item]
@@ -83,16 +87,16 @@ class Bucket:
         return shapes
 
     def first_of(self, position: int) -> int:
-        """The element of the bucket that the item at this position begins with."""
+        """Returns the index in the bucket of the first element of the item at this position."""
         stretch, offset = self.where[position]
         return sum(self.stretches[:stretch]) + offset
 
     def lay_out(
         self, number: int, parameters: Sequence[torch.Tensor], memory: Memory, node: _core.Node | None
     ) -> dict[int, Slice]:
-        """Allocates what does not lie apart, and makes a slice for each item; those apart in the arena of ``node``."""
+        """Allocates the flat tensors and returns a slice for each item. Separate stretches use ``node``'s arena."""
         apart = self.apart if len(self.stretches) == 1 or memory.takes_stretches(number) else set()
-        starts: dict[int, tuple[Flat, int]] = {}  # of stretches that do not lie apart
+        starts: dict[int, tuple[Flat, int]] = {}  # flat tensor and offset of each stretch that is not separate
         if apart or not self.stretches:
             together = [[stretch] for stretch in range(len(self.stretches)) if stretch not in apart]
         else:

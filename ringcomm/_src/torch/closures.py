@@ -1,4 +1,8 @@
-"""Closures of ``step``, which some optimizers call several times: each call's gradients are reduced."""
+"""``step(closure)`` of distributed optimizers: the gradients of each call of the closure are reduced.
+
+Some optimizers call the closure several times. `TakesClosures` is a base of the optimizer that
+DistributedOptimizer makes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from ringcomm._src.torch.wrapped import DistributedOptimizerBase, SkipsSynchroni
 
 
 class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
-    """What is added to the class of an optimizer for ``step(closure)``."""
+    """Base class that adds ``step(closure)`` to an optimizer."""
 
     _reducer: GradientReducer | None
     op: Any
@@ -27,7 +31,7 @@ class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
             """Waits until the gradients are reduced."""
 
     def _evaluating(self, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
-        """The closure, followed by a reduction of what its backward has made, unless synchronize() is skipped."""
+        """Returns the closure followed by a reduction of its gradients, unless synchronize() is skipped."""
         if closure is None or self._reducer is None:
             return closure
         should_synchronize = self._should_synchronize
@@ -36,7 +40,7 @@ class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
             before = self._gradients() if self._synchronized else None
             loss = closure()
             if not should_synchronize:
-                self._before_step_of(self, None)  # gradients of this rank alone are refused
+                self._before_step_of(self, None)  # raises if gradients are of this rank alone
                 return loss
             if before is None or self._changed_anywhere(before):
                 self.synchronize()
@@ -46,19 +50,19 @@ class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
         return evaluate
 
     def _gradients(self) -> list[tuple[int, int]]:
-        """To be compared: which they are, and how often they have been written to."""
+        """Returns id and version of each gradient, to detect changes."""
         gradients = [p.grad for group in self.param_groups for p in group["params"]]
         return [(0, 0) if one is None else (id(one), one._version) for one in gradients]
 
     def _changed_anywhere(self, before: list[tuple[int, int]]) -> bool:
-        """Whether the closure has made gradients on some rank after those that were reduced before it."""
+        """Returns True if the closure produced gradients on any rank after the reduction before it."""
         assert self._reducer is not None
         mine = torch.tensor([self._reducer.has_gradients() or before != self._gradients()], dtype=torch.int32)
         name = f"{self._reducer.settings.name}.after_closure"
         return bool(operations.allreduce_(mine, name=name, op=Max, process_set=self.process_set))
 
     def _agreed_loss(self, loss: Any) -> Any:
-        """LBFGS decides by the loss how often it calls the closure: ranks must see one loss, or they part."""
+        """Returns the reduced loss for LBFGS: ranks with different losses would call the closure differently often."""
         if self._reducer is None or not isinstance(self, torch.optim.LBFGS):
             return loss
         value = torch.as_tensor(loss).detach().clone()

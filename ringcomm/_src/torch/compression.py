@@ -1,11 +1,13 @@
-"""What tensors travel as. It means the same wherever ``compression=`` is an argument.
+"""Compressors for torch tensors. They mean the same wherever ``compression=`` is an argument.
 
-The built-in compressors name a *wire dtype*: the core narrows what it sends from host to host, and widens it before it
-reduces, so that sums are made in the tensor's own dtype and nothing is cast in Python. Between the ranks of one host
-nothing is narrowed, for nothing is sent: they read each other's memory. (Horovod casts the tensor and reduces in half.)
+The built-in compressors name a *wire dtype*. The core narrows the data that it sends between hosts,
+and widens it before it reduces. So sums are computed in the tensor's dtype, and Python casts
+nothing. Within a host nothing is narrowed, because ranks read each other's memory. (Horovod casts
+the tensor and reduces in half precision.)
 
-A compressor of your own is a class with ``compress`` and ``decompress``; it runs in Python on every tensor, and what it
-makes of the tensor is what is reduced. In an optimizer ``compress(tensor, name)`` is told the parameter's name.
+A custom compressor is a class with ``compress`` and ``decompress``. It runs in Python on every
+tensor; the tensors that ``compress`` returns are reduced. In an optimizer, ``compress(tensor,
+name)`` also gets the parameter's name.
 """
 
 from __future__ import annotations
@@ -21,45 +23,50 @@ from ringcomm._src.compression.compression import NoneCompressor, choose, is_rul
 
 
 class Compressor(neutral.Compressor):
-    """Base of compressors. Subclasses give both static methods, or a ``wire`` dtype."""
+    """Base class of compressors. Subclasses define both methods, or a ``wire`` dtype."""
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and a context that :meth:`decompress` gets back."""
+        """Returns the tensor to send, and a context that :meth:`decompress` gets back."""
         if cls.wire is None:
             return tensor, None
         return (tensor.to(cls.wire) if tensor.dtype.is_floating_point else tensor), tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Undo :meth:`compress` on the reduced tensor."""
+        """Reverses :meth:`compress` on the reduced tensor."""
         return tensor if ctx is None or tensor.dtype == ctx else tensor.to(ctx)
 
 
 class FP16Compressor(Compressor):
-    """float32 and float64 travel as float16. What is past 65504, also a partial sum, overflows on the way: use a
-    predivide factor, or bf16."""
+    """Sends float32 and float64 as float16.
+
+    Values beyond 65504, also partial sums, overflow: use a predivide factor, or bf16.
+    """
 
     wire = torch.float16
 
 
 class BF16Compressor(Compressor):
-    """float32 and float64 travel as bfloat16: the range of float32 with 8 bits of precision."""
+    """Sends float32 and float64 as bfloat16, which has the range of float32 with 8 bits of precision."""
 
     wire = torch.bfloat16
 
 
 class ErrorFeedback:
-    """A compressor of your own that keeps what it leaves out of an optimizer's gradient, and adds it to the next one:
-    ``compression=hvd.ErrorFeedback(Mine)``. It is kept by name; where there is none (``hvd.allreduce``) nothing is.
+    """Adds error feedback to a custom compressor: ``compression=hvd.ErrorFeedback(Mine)``.
 
-    Of a gradient with an infinity or a NaN nothing is kept. Source: Karimireddy et al., arXiv:1901.09847.
+    The residual is what the compressor left out of an optimizer's gradient. It is added to the next
+    gradient of the same parameter. Residuals are stored by parameter name; calls without a name
+    (``hvd.allreduce``) store none. A gradient with an infinity or a NaN does not change the
+    residual.
+    Source: Karimireddy et al., arXiv:1901.09847.
     """
 
     def __init__(self, compressor: Any) -> None:
         """`compressor`: a class or an object with ``compress(tensor)`` and ``decompress(tensor, ctx)``."""
         self._compressor = compressor
-        self.residual: dict[str, torch.Tensor] = {}  # by parameter
+        self.residual: dict[str, torch.Tensor] = {}  # by parameter name
         self.__name__ = f"ErrorFeedback({getattr(compressor, '__name__', type(compressor).__name__)})"
 
     def compress(self, tensor: torch.Tensor, name: str = "") -> tuple[torch.Tensor, Any]:
@@ -75,15 +82,17 @@ class ErrorFeedback:
 
 
 def compress_by_name(compressor: Any, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Any]:
-    """Tells the name to a compressor that asks for it."""
+    """Calls ``compress``, with the name if the compressor takes one."""
     asks = len(inspect.signature(compressor.compress).parameters) > 1
     result: tuple[torch.Tensor, Any] = compressor.compress(tensor, name) if asks else compressor.compress(tensor)
     return result
 
 
 class Compression(neutral.Compression):
-    """The built-in compressors: ``none``, ``fp16``, ``bf16``; and the core's wire formats that lose more, and keep what
-    they lose (`ringcomm._src.compression.compression`)."""
+    """The built-in compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
+
+    Wire formats lose more, and use error feedback (`ringcomm._src.compression.compression`).
+    """
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -91,20 +100,20 @@ class Compression(neutral.Compression):
 
 
 def is_builtin(compression: Any) -> bool:
-    """Whether the core does all of it: a built-in compressor, not a subclass with methods of its own."""
+    """Returns True if the core does all of it: no compressor in Python is involved."""
     return is_lossy(compression) or compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
 
 def is_lossy(compression: Any) -> bool:
-    """Whether an optimizer's gradients travel as formats that keep what they lose, or each as a rule says."""
+    """Returns True for wire formats, whose residuals are stored per bucket, and for rules that may choose one."""
     return isinstance(compression, WireFormat) or is_rule(compression)
 
 
 def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
-    """What an optimizer's gradient of this parameter travels as in a bucket; None: as it is, or not in a bucket.
+    """Returns the format of this parameter's gradient in a bucket; None: uncompressed, or not in a bucket.
 
     Raises:
-        ValueError: a rule asks for something else.
+        ValueError: a rule names a compressor that buckets do not support.
     """
     if not is_builtin(compression):
         return None
@@ -125,10 +134,10 @@ def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireForma
 
 
 class Parts(NamedTuple):
-    """Who does what of a compression."""
+    """A compression split into the core's part and Python's part."""
 
-    wire: torch.dtype | WireFormat | None  # the core, on the way
-    compressor: Any  # Python, before and after
+    wire: torch.dtype | WireFormat | None  # applied by the core to the data it sends
+    compressor: Any  # applied in Python before and after
 
 
 def parts_of(compression: Any) -> Parts:

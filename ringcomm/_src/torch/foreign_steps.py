@@ -1,5 +1,7 @@
-"""Steps that would use gradients of this rank alone: torch calls `_before_step` before a step of any optimizer, also of
-the one that has been wrapped, and of others that share parameters with a distributed one.
+"""Detects optimizer steps that would use gradients of this rank alone.
+
+torch calls `_before_step` before the step of any optimizer. This includes the optimizer that was
+wrapped, and optimizers that share parameters with a distributed one.
 """
 
 from __future__ import annotations
@@ -11,14 +13,15 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _lock = threading.Lock()
-_wrappers: tuple[weakref.ref[Any], ...] = ()  # distributed optimizers; replaced, never changed
+_wrappers: tuple[weakref.ref[Any], ...] = ()  # distributed optimizers; the tuple is replaced, never changed
 _registered = False
 
 
 def watch(wrapper: Any) -> None:
-    """Has ``wrapper._before_step_of(optimizer, parameters)`` called before steps that use its parameters.
+    """Calls ``wrapper._before_step_of(optimizer, parameters)`` before each step that uses its parameters.
 
-    `parameters`: ids of the stepping optimizer's, or None if it is the wrapper or what it has wrapped.
+    `parameters`: ids of the stepping optimizer's parameters, or None if it is the wrapper or the
+    optimizer that it wraps.
     """
     global _wrappers, _registered
     with _lock:

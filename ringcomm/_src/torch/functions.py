@@ -1,4 +1,4 @@
-"""State of models and optimizers, and Python objects, from one rank to all."""
+"""Broadcasts of parameters, optimizer state and Python objects, so that all ranks start from equal values."""
 
 from __future__ import annotations
 
@@ -49,16 +49,17 @@ def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_process_set) -> None:
-    """Gives every rank the root's values, in place.
+    """Broadcasts the root's values to every rank, in place.
 
     Args:
-        params: ``model.state_dict()`` (it may nest), ``model.named_parameters()``, ``model.parameters()``, or a list of
-            tensors or of (name, tensor). The same names, shapes and dtypes on all ranks. None values are passed over.
-        root_rank: global rank whose values they become.
+        params: ``model.state_dict()`` (may be nested), ``model.named_parameters()``,
+            ``model.parameters()``, or a list of tensors or of (name, tensor) pairs. Names, shapes and
+            dtypes must be equal on all ranks. None values are skipped.
+        root_rank: global rank that sends its values.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: ``params`` is anything else.
         MismatchError: on every rank, if names, shapes or dtypes differ.
     """
     seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
@@ -75,7 +76,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------
 class _TensorStandIn:
-    """Stands for a tensor in the description of a state."""
+    """Placeholder for a tensor in the description of a state."""
 
     def __init__(self, number: int, tensor: torch.Tensor) -> None:
         self.number, self.shape, self.dtype = number, tuple(tensor.shape), tensor.dtype
@@ -83,7 +84,7 @@ class _TensorStandIn:
 
 
 def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """The nested value with its tensors taken out and put into the list."""
+    """Returns the nested value with placeholders in place of its tensors, which are appended to the list."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return _TensorStandIn(len(tensors) - 1, value)
@@ -95,8 +96,11 @@ def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: torch.device) -> Any:
-    """The value described, with tensors of the current value where they fit; all are collected in order. `device`: of
-    those that are not to be in the host's memory."""
+    """Returns the described value with tensors in place of the placeholders.
+
+    Tensors of the current value are reused where dtype, shape and memory match. All tensors are
+    appended to `tensors` in order. `device`: for new tensors that are not on the host.
+    """
     if isinstance(described, _TensorStandIn):
         fits = (
             isinstance(current, torch.Tensor)
@@ -120,7 +124,7 @@ def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: 
 
 
 def _restore_all(described: Any, current: Any, tensors: list[torch.Tensor], parameters: list[torch.Tensor]) -> Any:
-    """`_restore` of an optimizer's ``state_dict``: what is of a parameter lies where that does."""
+    """Runs `_restore` on an optimizer's ``state_dict``. State of a parameter is allocated on its device."""
     device = next((p.device for p in parameters if not p.is_cpu), torch.device("cpu"))
     known = current.get("state", {})
 
@@ -128,7 +132,7 @@ def _restore_all(described: Any, current: Any, tensors: list[torch.Tensor], para
         return parameters[key].device if isinstance(key, int) and key < len(parameters) else device
 
     restored = {}
-    for name, item in described.items():  # in the order in which the root has listed its tensors
+    for name, item in described.items():  # the order in which the root lists its tensors
         if name == "state":
             restored[name] = {key: _restore(one, known.get(key), tensors, home(key)) for key, one in item.items()}
         else:
@@ -142,15 +146,16 @@ def broadcast_optimizer_state(
     model: torch.nn.Module | None = None,
     process_set: Any = global_process_set,
 ) -> None:
-    """Gives every rank the root's optimizer state and options (learning rate and so on).
+    """Broadcasts the root's optimizer state and options (learning rate and so on) to every rank.
 
-    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step: ranks whose state is empty,
-    or of another shape, get the root's. No step is taken, so parameters and gradients stay as they are.
+    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step. Ranks whose
+    state is empty, or has other shapes, get the root's. No step is taken, so parameters and gradients
+    do not change.
 
     Args:
-        optimizer: an optimizer, distributed or not, with the same groups of parameters on every rank.
-        root_rank: global rank whose state it becomes.
-        model: accepted because Horovod does; not needed.
+        optimizer: an optimizer, distributed or not, with the same parameter groups on every rank.
+        root_rank: global rank that sends its state.
+        model: accepted because Horovod has it; not needed.
         process_set: the ranks that take part.
 
     Raises:
@@ -179,8 +184,8 @@ def broadcast_optimizer_state(
 
 
 def _put_back(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    # Not by load_state_dict: it would cast and copy, and call hooks. The numbers of a state_dict count parameters
-    # over the groups.
+    # load_state_dict would cast and copy, and call hooks. The integer keys of a state_dict number
+    # the parameters across the groups.
     by_number = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     optimizer.state.clear()
     for key, value in state["state"].items():

@@ -1,4 +1,8 @@
-"""One step's reduction of an optimizer's gradients: buckets in a plan of the core, and the few that travel by name."""
+"""One step's reduction of an optimizer's gradients.
+
+`GradientReducer` makes a `GradientPlan` and runs it in each step. Most gradients are in the buckets
+of a plan of the core; the few that buckets do not support are reduced by name.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank
 
 
 class GradientPlan:
-    """The plan for the parameters that were trainable when it was made, which is collective: all ranks make it."""
+    """The plan for the parameters that were trainable when it was made. All ranks make it together."""
 
     def __init__(
         self,
@@ -41,9 +45,9 @@ class GradientPlan:
         steps: int = 0,
         residual: dict[Slot, torch.Tensor] | None = None,
     ) -> None:
-        """`steps`: that the optimizer has taken before; `owed`: what the plan before this one has held back."""
+        """Makes the plan. `steps`: steps that the optimizer has taken; `residual`: residuals of the previous plan."""
         self._settings = settings
-        self.slots = list(slots)  # in the order of the plan's items
+        self.slots = list(slots)  # index = item of the plan
         together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in self.slots))
         formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
         one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
@@ -51,7 +55,7 @@ class GradientPlan:
         sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
         self._sparse = set() if settings.sparse_as_dense else sparse
         self._buckets = self._make_buckets(agreed.order)
-        self._left: list[int] = []  # slots still to come, by bucket
+        self._left: list[int] = []  # by bucket: gradients not handed over yet
         self._by_name = NamedGradients(settings, sparse)
         self._plan = StepPlan(
             settings.process_set,
@@ -67,7 +71,8 @@ class GradientPlan:
         self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, residual or {}, *measures)
         self._before_travel: list[GradientTransform] = [*settings.before_travel, self.held_back]
         self._lay_out()
-        # Items in the order in which synchronize() hands them over: as the buckets travel, then those without one.
+        # Items in the order in which synchronize() hands them over: in the order of the buckets,
+        # then items without a bucket.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
         self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
         self._members = set(self.slots)
@@ -78,7 +83,7 @@ class GradientPlan:
             }
         )
         self.begun = False
-        self.aliased = False  # a script has the memory of gradients that it does not clear
+        self.aliased = False  # a script references memory of gradients that it has not cleared
 
     def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
         if not is_builtin(self._settings.compression):
@@ -112,7 +117,7 @@ class GradientPlan:
         return BucketWire(wire.code, wire.error_feedback, wire.first().code if left else 0, left)
 
     def _algorithm(self) -> str | None:
-        """By messages also where all ranks share memory, if a format is to be used there."""
+        """Returns an algorithm that sends messages even within a host if a format is to be used there; else None."""
         everywhere = any(isinstance(wire, WireFormat) and wire.everywhere for wire in self._formats)
         return "round_robin" if everywhere else None
 
@@ -126,7 +131,7 @@ class GradientPlan:
         self._in_flats = [(slot, slot.slice) for slot in self.slots if isinstance(slot.slice, FlatSlice)]
 
     def _groups(self) -> list[Hashable | None]:
-        """By item: which group it is of."""
+        """Returns the group of each item; None: no group."""
         groups, count = self._settings.groups, len(self.slots)
         if groups is None:
             return [None] * count
@@ -136,22 +141,22 @@ class GradientPlan:
         return [of.get(id(slot.parameter)) for slot in self.slots]
 
     def usable(self) -> bool:
-        """Not once ``shutdown()`` has been called."""
+        """Returns False once ``shutdown()`` has been called."""
         return self._plan.usable()
 
     def holds(self, slot: Slot) -> bool:
         return slot in self._members
 
     def close(self) -> None:
-        """On all ranks at the same place of their program, between steps."""
+        """Closes the plan. All ranks call it at the same point of their program, between steps."""
         self._plan.close()
 
     def abandon(self) -> None:
-        """Whoever used it is gone: closed when all ranks have said so."""
+        """Requests that the plan be closed once all ranks have abandoned it. The optimizer no longer exists."""
         self._plan.abandon(None if not self.begun else self._memory())
 
     def _memory(self) -> list[object]:
-        """What the core, and other ranks, may be at work on."""
+        """Returns the memory that the core and other ranks may be reading or writing."""
         return [self._buckets, [slot.slice.travelling() for slot in self.slots if slot.slice is not None]]
 
     # ---- a step ------------------------------------------------------------------------------------------------------
@@ -168,8 +173,7 @@ class GradientPlan:
             self._left = [len(bucket.items) for bucket in self._buckets]
 
     def _leave_kept(self) -> None:
-        """Leaves memory to a script that still has gradients of earlier steps there, and finds scripts that may write
-        to gradients that are added to in place."""
+        """Replaces flat tensors in which a script still holds gradients of earlier steps, and sets `aliased`."""
         kept = {one: slot for slot, one in self._in_flats if one.is_kept() and slot.parameter.grad is not one.view}
         self.aliased = False
         for bucket in self._buckets:
@@ -186,7 +190,7 @@ class GradientPlan:
                     slot.lends = False
 
     def hand_over(self, slot: Slot) -> bool:
-        """Nothing more comes to this gradient in this step, so it may travel. True if there is one."""
+        """Marks the gradient as complete for this step, so that it may be sent. Returns True if there is one."""
         slot.hand_over()
         if slot.slice is None:
             gradient = slot.gradient()
@@ -205,9 +209,10 @@ class GradientPlan:
         return had
 
     def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
-        """Sends what is left of the step, but for `skip`, waits, and makes ``.grad`` the result unless it is dropped.
+        """Reduces the rest of the step except `skip`, waits, and sets ``.grad`` to the results unless they are dropped.
 
-        `mine`: this rank's flags, but for `split`. The result: how many ranks said so.
+        `mine`: this rank's flags, except for `split`. Returns, for each flag, the number of ranks
+        that set it.
         """
         self.begin()
         present = Presence(len(self.slots))
@@ -220,7 +225,7 @@ class GradientPlan:
                 present.here[item] = 1
                 present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
         for number, bucket in enumerate(self._buckets):
-            if self._left[number] > 0:  # some are skipped
+            if self._left[number] > 0:  # some of its gradients are skipped
                 bucket.ready(self._plan, number)
         rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
         self.begun = False
@@ -232,7 +237,8 @@ class GradientPlan:
         for bucket in self._buckets:
             bucket.memory.join()
         self._take_back(ranks_with, flags)
-        # All ranks collect the same, whatever became of the step, lest a name stay in flight.
+        # All ranks collect the same gradients, even if the step failed: otherwise a name would stay
+        # in flight.
         collected = self._by_name.finish(
             [
                 s
@@ -257,7 +263,7 @@ class GradientPlan:
         return flags
 
     def _take_back(self, ranks_with: Sequence[int], flags: Flags) -> None:
-        """What was sent and is not used is owed again."""
+        """Restores the residuals of gradients that were sent but are not used."""
         if flags.dropped or flags.changed:
             return self.undo()
         unused = [slot for slot, count in zip(self.slots, ranks_with, strict=True) if count == 0]
@@ -265,12 +271,12 @@ class GradientPlan:
             one.undo_items(unused)
 
     def undo(self) -> None:
-        """The gradients of the step just reduced are not used."""
+        """Restores the residuals, because the gradients of the step just reduced are not used."""
         for one in self._before_travel:
             one.undo()
 
     def _refuse(self, flags: Flags) -> None:
-        """Raises the same error on every rank for a step that has come to nothing."""
+        """Raises the same error on every rank if the step cannot be used."""
         if flags.dropped and flags.kept:
             raise errors.HorovodInternalError(
                 "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), others "
@@ -290,7 +296,10 @@ class GradientPlan:
             )
 
     def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
-        """Reduces what came too late for the buckets, on any rank, and adds it. Rare, so in the plain way."""
+        """Reduces gradients that came too late for the buckets on any rank, and adds them.
+
+        This is rare, so they are reduced by name.
+        """
         name, process_set = f"{self._settings.name}.rest", self._settings.process_set
         mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
         items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))

@@ -1,4 +1,8 @@
-"""What encoders have left out of an optimizer's gradients: by parameter, and across plans."""
+"""Error feedback of an optimizer: the residuals of its gradients, by parameter, across plans.
+
+Encoders of the core store residuals per bucket of a plan. `HeldBack` maps them to parameters, so
+that a new plan, or a state that is saved and loaded, goes on with them.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,11 @@ if TYPE_CHECKING:
 
 
 class HeldBack(GradientTransform):
-    """Of one plan, and what an earlier plan has left, which is added to the gradients themselves.
+    """The residuals of one plan's encoders, and those of an earlier plan, which are added to the gradients.
 
-    `handed`: by slot, float32 elements in the order of the gradient's memory, measured as the reduced gradient is: so
-    it stays right where another plan is of more ranks, or fewer. `pre`, `worth`: of the settings.
+    `handed`: residuals of the earlier plan by slot: float32 elements in the gradient's memory
+    order, in units of the reduced gradient. So they stay correct if the new plan has more or fewer
+    ranks. `pre`, `worth`: factors of the settings.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class HeldBack(GradientTransform):
         self._paying: dict[Slot, torch.Tensor] = {}
 
     def begin(self, change: float) -> None:
-        """A step: gradients are measured in other units than in the last one, by this factor."""
+        """Begins a step. `change`: factor from the gradients' units in the last step to those in this step."""
         self._paying = {}
         if change != 1.0:
             if self._feedback is not None:
@@ -54,7 +59,7 @@ class HeldBack(GradientTransform):
                 residual.mul_(change)
 
     def apply(self, slot: Slot, had: bool) -> None:
-        """Adds what an earlier plan has left."""
+        """Adds the residual of an earlier plan to the gradient."""
         residual = self._handed.get(slot)
         if had and residual is not None and slot not in self._paying:
             assert slot.slice is not None
@@ -63,14 +68,14 @@ class HeldBack(GradientTransform):
             self._paying[slot] = self._handed.pop(slot)
 
     def undo(self) -> None:
-        """The last step's result is dropped: all that it has sent is owed again, but for the gradients."""
+        """Restores the residuals from before the last step, whose result is dropped."""
         if self._feedback is not None:
             self._feedback.undo_all()
         self._handed |= self._paying
         self._paying = {}
 
     def undo_items(self, slots: Iterable[Slot]) -> None:
-        """What came for these is not used."""
+        """Restores the residuals of these slots, whose results are not used."""
         for slot in slots:
             if self._feedback is not None and slot in self._where:
                 self._feedback.undo(*self._where[slot])
@@ -78,7 +83,7 @@ class HeldBack(GradientTransform):
                 self._handed[slot] = residual
 
     def by_slot(self) -> dict[Slot, torch.Tensor]:
-        """A copy of all that is owed. Between steps."""
+        """Returns a copy of all residuals. Call it between steps."""
         residual = {slot: tensor.clone() for slot, tensor in self._handed.items()}
         if self._feedback is None:
             return residual
@@ -90,14 +95,14 @@ class HeldBack(GradientTransform):
         return residual
 
     def replace(self, residual: dict[Slot, torch.Tensor]) -> None:
-        """All that is owed, from the next step on. Between steps."""
+        """Replaces all residuals from the next step on. Call it between steps."""
         for bucket in {bucket for bucket, _, _ in self._where.values()}:
             if self._feedback is not None and self._feedback.count(bucket):
                 residual_array(self._feedback, bucket)[:] = 0
         self._handed, self._paying = dict(residual), {}
 
     def norms(self) -> list[dict[str, Any]]:
-        """Of each bucket whose encoders hold something back."""
+        """Returns the number, size and norm of the residual of each bucket with error feedback."""
         if self._feedback is None:
             return []
         numbers = sorted({bucket for bucket, _, _ in self._where.values()})
@@ -109,13 +114,13 @@ class HeldBack(GradientTransform):
 
 
 def _keeping(reducer: GradientReducer) -> list[Slot]:
-    """Whose formats hold something back: the same on all ranks."""
+    """Returns the slots whose formats use error feedback; equal on all ranks."""
     wires = {slot: reducer.settings.format_of(slot.name, slot.parameter) for slot in reducer.slots()}
     return [slot for slot, wire in wires.items() if isinstance(wire, WireFormat) and wire.error_feedback]
 
 
 def collected(reducer: GradientReducer) -> dict[str, torch.Tensor]:
-    """The sum over all ranks, by parameter, of gradients without a loss scale. Collective."""
+    """Returns the sums of the residuals over all ranks, by parameter name, without a loss scale. Collective."""
     mine, settings = reducer.held_back(), reducer.settings
     handles = {}
     for slot in _keeping(reducer):

@@ -1,4 +1,4 @@
-"""Parameters of an optimizer, watched for their gradients."""
+"""Base class of reducers: hooks an optimizer's parameters to learn when backward has computed their gradients."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ _reducers: weakref.WeakSet[HookedParameters] = weakref.WeakSet()
 
 
 class HookedParameters(ABC):
-    """Calls `on_gradient` when backward has made, or added to, the gradient of a parameter that is trainable."""
+    """Calls `on_gradient` when backward has set, or added to, the gradient of a trainable parameter."""
 
     settings: Settings
     replicas: ReplicaCheck
 
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self._known = list(parameters)
-        self._slots: list[Slot] = []  # of trainable parameters, hooked
-        self._devices: list[torch.device] = []  # theirs, but for the CPU; each has a thread that calls hooks
-        self._one_by_one = threading.RLock()  # hooks
+        self._slots: list[Slot] = []  # trainable parameters, hooked
+        self._devices: list[torch.device] = []  # devices other than the CPU; each has a thread that calls hooks
+        self._one_by_one = threading.RLock()  # serializes hooks
         self._nested = NestedBackward()
         self.alone = True  # False: another optimizer may step with the same gradients
         self.hook_new()
 
     def follow(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """Watches these parameters, in place of those so far, from now on."""
+        """Replaces the watched parameters by these."""
         self._known = list(parameters)
         wanted = {id(parameter) for _, parameter in parameters}
         self.retire({slot for slot in self._slots if id(slot.parameter) not in wanted})
         self.hook_new()
 
     def retire(self, slots: AbstractSet[Slot]) -> None:
-        """Watches these no more; `hook_new` makes new slots for those whose parameters are still known."""
+        """Stops watching these slots. `hook_new` makes new slots for parameters that are still known."""
         if slots:
             self._slots = [slot for slot in self._slots if slot not in slots]
         for slot in slots:
@@ -88,7 +88,7 @@ class HookedParameters(ABC):
         ]
 
     def claim(self) -> None:
-        """This optimizer takes the step with these gradients: the others, which are at rest, have had none."""
+        """Declares that this optimizer steps with these gradients: other optimizers of the parameters forget them."""
         if not self.alone:
             mine = {id(slot.parameter) for slot in self._slots}
             rivals = self._rivals()
@@ -97,7 +97,7 @@ class HookedParameters(ABC):
                 rival.forget(mine)
 
     def forget(self, parameters: AbstractSet[int] | None) -> None:
-        """Another optimizer has used the gradients of these parameters (their ids)."""
+        """Forgets the gradients of these parameters (by id), which another optimizer has used."""
         taken = [slot for slot in self._slots if parameters is None or id(slot.parameter) in parameters]
         if any(slot.state >= HANDED_OVER for slot in taken):
             raise AssertionError(
@@ -108,7 +108,7 @@ class HookedParameters(ABC):
             slot.restart()
 
     def unreduced(self, parameters: AbstractSet[int] | None) -> list[str]:
-        """Names of the parameters (by id; None: all) that have a gradient of this rank alone."""
+        """Returns the names of the parameters (by id; None: all) with a gradient of this rank alone."""
         return [
             slot.name
             for slot in self._slots
@@ -116,7 +116,7 @@ class HookedParameters(ABC):
         ]
 
     def _make_hook(self, slot: Slot, act: Callable[[Any, Slot], None]) -> Callable[[torch.Tensor], None]:
-        # Weak, so that an optimizer that a script has dropped leaves its parameters to the next one.
+        # Weak, so that an optimizer that a script has dropped does not keep its parameters.
         me = weakref.ref(self)
 
         def hook(_: torch.Tensor) -> None:
@@ -139,23 +139,23 @@ class HookedParameters(ABC):
         self.on_gradient(slot, gradient)
 
     def in_nested_backward(self) -> bool:
-        """In a hook: whether gradients may come in parts."""
+        """Returns True if gradients may come in parts. Call it in a hook."""
         return self._nested(bool(self._devices))
 
     def refuse_capture(self) -> None:
-        """UnsupportedError while a CUDA graph is captured."""
+        """Raises UnsupportedError while a CUDA graph is captured."""
         for device in self._devices:
             place_of(device).refuse_capture()
 
     def before_gradient(self, slot: Slot) -> None:  # noqa: B027
-        """Autograd is about to make, or add to, the gradient; or to return it from ``torch.autograd.grad``."""
+        """Called before autograd sets or adds to the gradient, or returns it from ``torch.autograd.grad``."""
 
     @abstractmethod
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
-        """During backward."""
+        """Called during backward, after the gradient was set or added to."""
 
     def restart(self) -> None:
-        """A new step begins."""
+        """Begins a new step."""
         for slot in self._slots:
             slot.restart()
 

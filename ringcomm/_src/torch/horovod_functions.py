@@ -1,4 +1,4 @@
-"""The autograd functions by Horovod's names, with the arguments of its ``apply``."""
+"""The autograd functions under Horovod's names, with the arguments of its ``apply``."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Gradients between backward and step: writes to them that raise no version are found.
+"""Detects writes to gradients between backward and step that do not raise the tensor's version.
 
-``.grad.data``, ``.grad.numpy()`` and the like give memory away without autograd's knowing. While a gradient is on its
-way, that memory is not the script's to write to. So the object's class is another one for that time (its
-``__class__`` is set, which costs no copy and no new object): these ways give a copy, and what becomes of the copy tells
-whether the script has only read. Before the optimizer sends gradients early, they give the memory itself, and writes
-keep gradients from being sent early for good.
+``.grad.data``, ``.grad.numpy()`` and similar accesses expose memory without autograd's knowledge. A
+script must not write to a gradient that is in flight. So the gradient's ``__class__`` is replaced
+during that time, which costs no copy and no new object. These accesses then return a copy, and
+later changes to the copy show whether the script wrote to it.
+
+Before the optimizer sends gradients early, the accesses return the memory itself. A write then
+disables early sending permanently.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import Any
 
 import torch
 
-_lent: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # by id of a gradient: memory given away, as it was then
+_lent: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # by id of a gradient: memory a script got, and a copy
 
 
 class GradientInFlight(torch.Tensor):
-    """A gradient that is on its way to the other ranks."""
+    """A gradient that is being sent to the other ranks."""
 
     __torch_function__: Any = torch._C._disabled_torch_function_impl  # results are plain tensors
 
@@ -58,19 +60,19 @@ class GradientInFlight(torch.Tensor):
 
 
 class WatchedGradient(GradientInFlight):
-    """A gradient that stays here until the step."""
+    """A gradient that is not sent before the step: accesses return its memory itself."""
 
     def _memory(self) -> torch.Tensor:
         return torch.Tensor.detach(self)
 
 
 def take_lent(gradient: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Returns the memory that the script got from this gradient, each with a copy of what it held then."""
+    """Returns the memory that the script got from this gradient, with copies of its contents at that time."""
     return _lent.pop(id(gradient), []) if _lent else []
 
 
 def was_written(lent: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Returns True if the script has changed any of it, compared bit by bit."""
+    """Returns True if the script has changed any of that memory, compared bit by bit."""
     return any(not torch.equal(_bits(now), _bits(before)) for now, before in lent)
 
 

@@ -1,4 +1,4 @@
-"""torch's own threads, on a rank that was given a share of its host's cores."""
+"""Limits torch's threads on a rank that is bound to a share of its host's cores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from ringcomm._src.platform import binding
 
 
 def _keep_to(cores: int) -> None:
-    """torch counted the host's cores when it was imported. With more threads than cores, each waits for another's."""
+    """Reduces torch's threads to this number of cores.
+
+    torch counted all cores of the host when it was imported. With more threads than cores, threads
+    wait for each other.
+    """
     if torch.get_num_threads() > cores:
         torch.set_num_threads(cores)
 

@@ -1,4 +1,7 @@
-"""Torch's tensors as the core sees them. Imported when the first tensor comes (ringcomm/_src/arrays/arrays.py)."""
+"""torch tensors as arrays of the core.
+
+`ringcomm/_src/arrays/arrays.py` imports this module when it meets the first tensor.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
-DEVICES = {"cuda"}  # whose memory CUDA's driver knows
+DEVICES = {"cuda"}  # device types whose memory CUDA's driver can access
 
 _dtypes: dict[torch.dtype, tuple[int, int, str]] = {}
 
 
 def _dtype(dtype: torch.dtype) -> tuple[int, int, str]:
-    """(core index, core elements per element, name)"""
+    """Returns (core dtype index, core elements per element, name)."""
     known = _dtypes.get(dtype)
     if known is None:
         name = str(dtype).removeprefix("torch.")
@@ -55,7 +58,7 @@ def device_module(device: torch.device) -> Any:
 
 
 def place_of(device: torch.device) -> MemoryLocation:
-    """Of what is on the device, in the order of torch's stream there."""
+    """Returns the memory location of tensors on this device, ordered by torch's current stream there."""
     module = device_module(device)
     devices.count()
     index = module.current_device() if device.index is None else device.index
@@ -67,7 +70,7 @@ def place_of(device: torch.device) -> MemoryLocation:
 
 
 def used_here(tensor: torch.Tensor) -> None:
-    """The current stream of its device works on it, and it may be dropped before that is done."""
+    """Keeps the tensor's memory allocated until the current stream of its device has used it."""
     if not tensor.is_cpu:
         tensor.record_stream(device_module(tensor.device).current_stream(tensor.device))
 
@@ -94,7 +97,7 @@ class TorchKind:
 
     @staticmethod
     def like(x: Any) -> _core.ArrayKey | None:
-        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # which may be conjugated when read
+        if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # may be conjugated lazily
             return None
         if hasattr(x, "__dlpack_c_exchange_api__"):  # torch 2.10; three times as fast
             if not x.is_cpu or x.layout != torch.strided:
@@ -119,12 +122,12 @@ class TorchKind:
         made = torch.from_numpy(np.asarray(CoreMemory(address, nbytes, owner))).view(like.dtype).reshape(shape)
         if like.is_cpu:
             return made
-        return made.pin_memory().to(like.device, non_blocking=True)  # from other memory the host would wait
+        return made.pin_memory().to(like.device, non_blocking=True)  # with unpinned memory the host would wait
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
         target.detach().copy_(source)
-        used_here(source)  # it was made for the stream of the call's beginning
+        used_here(source)  # it was allocated on the stream that was current when the call began
 
 
 arrays.register_kind(lambda cls: issubclass(cls, torch.Tensor), TorchKind)

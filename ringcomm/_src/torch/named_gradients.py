@@ -1,5 +1,8 @@
-"""Gradients that travel one by one, by name: sparse ones, those of a compressor written in Python, and all of them if a
-rank has joined before there was a plan for them."""
+"""Reduction of single gradients by name, for gradients that a plan's buckets do not support.
+
+These are sparse gradients and those of a compressor written in Python. All gradients are reduced by
+name if a rank has joined before there was a plan.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from ringcomm._src.torch.slot import Slot
 
 
 def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
-    """A sparse tensor of the parameter's shape without any entry."""
+    """Returns a sparse tensor of the parameter's shape without entries."""
     indices = torch.empty((sparse_dim, 0), dtype=torch.int64, device=parameter.device)
     values = torch.empty((0, *parameter.shape[sparse_dim:]), dtype=parameter.dtype, device=parameter.device)
     return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
@@ -33,7 +36,7 @@ class NamedGradients:
         return slot in self._sparse and not self._settings.sparse_as_dense
 
     def start(self, slot: Slot, gradient: torch.Tensor, prefix: str = "") -> None:
-        """`slot.collect` is what waits for it, then. `prefix`: of the name under which it travels."""
+        """Starts the reduction; `slot.collect` then waits for it. `prefix`: prefix of the operation's name."""
         settings = self._settings
         name = f"{settings.name}.{prefix}{slot.name}"
         if self._travels_sparse(slot):
@@ -56,7 +59,7 @@ class NamedGradients:
         slot.collect = collect
 
     def finish(self, slots: Collection[Slot], prefix: str = "") -> dict[Slot, torch.Tensor]:
-        """The reduced gradients: of those that have been started, and of those that only other ranks have."""
+        """Returns the reduced gradients of these slots. Contributes zeros for slots that were not started here."""
         for slot in slots:
             if slot.collect is None:
                 self.start(slot, self._nothing(slot), prefix)
@@ -74,7 +77,7 @@ class NamedGradients:
 
 
 def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[Slot]) -> None:
-    """A step without a plan: makes every ``.grad`` the reduced one where some rank has a gradient."""
+    """Reduces a step without a plan: sets ``.grad`` to the result where any rank has a gradient."""
     gradients = NamedGradients(settings, set(sparse))
     present = torch.tensor([slot.gradient() is not None for slot in slots], dtype=torch.int32)
     mine = f"{settings.name}.present"

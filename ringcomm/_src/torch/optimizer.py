@@ -1,4 +1,8 @@
-"""An optimizer whose step uses the gradients of all ranks."""
+"""DistributedOptimizer: an optimizer whose step uses the gradients of all ranks.
+
+Its arguments are checked in `arguments`; `reducer` or `adasum_optimizer` reduces; `wrapped` makes
+the subclass.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +46,10 @@ ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAd
 
 
 class _DistributedOptimizer(TakesClosures):
-    """What DistributedOptimizer adds to an optimizer's class, where gradients are reduced."""
+    """Base class that DistributedOptimizer adds to the optimizer's class where gradients are reduced."""
 
     def synchronize(self) -> None:
-        """Waits until the gradients are reduced; then ``.grad`` of every parameter is the same on all ranks."""
+        """Waits until the gradients are reduced. Then ``.grad`` of every parameter is equal on all ranks."""
         self._follow_groups()
         if self._reducer is not None:
             self._reducer.synchronize()
@@ -55,9 +59,9 @@ class _DistributedOptimizer(TakesClosures):
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Reduces the gradients, then takes the optimizer's step.
 
-        The gradients of a ``closure`` are reduced each time it is called, and those made before it beforehand.
-        ``grad_scaler`` is given by ``torch.amp.GradScaler.step``: then gradients are unscaled, and the step is left out
-        on all ranks if any of them had an overflow.
+        The gradients of a ``closure`` are reduced each time it is called; gradients from before it
+        are reduced first. ``torch.amp.GradScaler.step`` passes ``grad_scaler``: gradients are then
+        unscaled, and all ranks skip the step if any rank had an overflow.
         """
         if grad_scaler is not None:
             return self._scaled_step(grad_scaler, **kwargs)
@@ -81,8 +85,10 @@ class _DistributedOptimizer(TakesClosures):
         return result
 
     def _reduced_anywhere(self) -> bool:
-        """Reduces gradients that the script has made before a step with a closure, if any rank has some: the optimizer
-        may use them before it calls the closure. Whether there were any."""
+        """Reduces gradients that exist before a step with a closure, if any rank has some. Returns True if so.
+
+        The optimizer may use these gradients before it calls the closure.
+        """
         if self._reducer is None:
             return False
         mine = torch.tensor([self._reducer.has_gradients()], dtype=torch.int32)
@@ -93,14 +99,14 @@ class _DistributedOptimizer(TakesClosures):
         return found
 
     def _waits_for_reduction(self) -> bool:
-        """Whether step() would reduce gradients that have not been reduced."""
+        """Returns True if step() would reduce gradients."""
         if self._reducer is None or not self._should_synchronize:
             return False
         return not self._synchronized or self._reducer.has_gradients()
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Tells torch.amp.GradScaler to leave unscaling and overflows to step()."""
+        """Makes torch.amp.GradScaler leave unscaling and overflows to step()."""
         return self._waits_for_reduction() or bool(vars(self).get("_step_supports_amp_scaling"))
 
     def _scaled_step(self, scaler: Any, **kwargs: Any) -> Any:
@@ -118,23 +124,27 @@ class _DistributedOptimizer(TakesClosures):
         return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs), leave_out)
 
     def compression_state_dict(self) -> dict[str, torch.Tensor]:
-        """What encoders have left out of gradients so far (``compression=`` with error feedback): float32, by
-        parameter, measured as reduced gradients are, without a loss scale. Collective, between steps. It may be loaded
-        on any number of ranks, and training then goes on as if it had not been interrupted, but for rounding; one rank
-        alone, which encodes nothing, drops it."""
+        """Returns the residuals of error feedback so far: float32 tensors by parameter name.
+
+        They are in units of reduced gradients, without a loss scale. Collective; call it between
+        steps. The state may be loaded on any number of ranks. Training then continues as if it had
+        not been interrupted, except for rounding. A single rank, which encodes nothing, drops it.
+        """
         return {} if self._reducer is None else held_back.collected(self._reducer)
 
     def load_compression_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes up what :meth:`compression_state_dict` gave; collective, between steps. The first rank owes all of it.
+        """Loads the residuals that :meth:`compression_state_dict` returned. Collective; call it between steps.
+
+        The first rank gets all of them.
 
         Raises:
-            ValueError: for names that are no parameters', or other numbers of elements.
+            ValueError: a name is not that of a compressed parameter, or the number of elements differs.
         """
         if self._reducer is not None:
             held_back.restore(self._reducer, state)
 
     def compression_stats(self) -> list[dict[str, Any]]:
-        """Returns one dict for each bucket of gradients that this rank encodes with error feedback. Call it between steps.
+        """Returns one dict for each bucket that this rank encodes with error feedback. Call it between steps.
 
         Its keys are ``bucket``, ``elements``, and ``residual``, the norm of the residual. Traffic is in
         ``ringcomm.stats()``.
@@ -142,9 +152,10 @@ class _DistributedOptimizer(TakesClosures):
         return [] if self._reducer is None else self._reducer.norms()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the optimizer's own.
+        """Calls the optimizer's ``zero_grad``.
 
-        After a backward pass without ``step()`` it drops what has been reduced of it; call it on all ranks then.
+        After a backward pass without ``step()`` it also drops that pass's reduced gradients. Then
+        call it on all ranks.
         """
         if self._reducer is not None:
             self._reducer.discard()
@@ -172,50 +183,58 @@ def DistributedOptimizer(
     algorithm: str | None = None,
     delay: int = 0,
 ) -> Any:
-    """An optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
+    """Returns an optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
 
-    It is of a subclass of the optimizer's class and shares its state, parameter groups and defaults; use it in its
-    place. Gradients are reduced while backward makes them: to read ``.grad`` (a norm, a copy), call ``synchronize()``
-    first, for between backward and that it holds this rank's gradient or the reduced one. Call ``step()`` equally often
-    on all ranks.
+    Its class is a subclass of the optimizer's class. It shares the optimizer's state, parameter groups
+    and defaults; use it in place of the optimizer. Call ``step()`` equally often on all ranks.
 
-    A parameter that has no gradient on some ranks counts as zeros there. One that has none on any rank keeps ``grad``
-    as it was, None mostly, so that the optimizer leaves it alone as it would in one process (Horovod gives it a
-    gradient of zeros).
+    Gradients are reduced while backward computes them. To read ``.grad`` (a norm, a copy), call
+    ``synchronize()`` first: between backward and that call, ``.grad`` is this rank's gradient or the
+    reduced one.
+
+    A parameter without a gradient on some ranks counts as zeros there. A parameter without a gradient
+    on all ranks keeps ``grad`` unchanged, usually None, so the optimizer skips it as in a single
+    process. (Horovod sets a gradient of zeros.)
 
     Args:
-        optimizer: any ``torch.optim.Optimizer`` that is not distributed already.
-        named_parameters: usually ``model.named_parameters()``; names for messages. None: numbered.
-        compression: what travels between hosts: ``Compression.none``, ``.fp16``, ``.bf16``; a wire format that loses
-            more, and adds what it has lost to the next step's gradients: ``Compression.auto`` (int8 where the
-            network's model says that it pays), ``Compression.int8``, ``.int4``, ``.onebit``, ``.ternary``,
-            ``.topk(0.01)``, ``.threshold(0.1)`` (op Average or Sum; gradients of one dimension, and small ones, travel
-            as they are; on one host nothing is compressed unless the format says ``everywhere=True``); the name of one
-            of these ("int8"); a dict from patterns of names to such, or a function of name and parameter; or a
-            compressor class of your own, whose gradients travel one by one (`ringcomm.torch.compression`).
-        backward_passes_per_step: gradients of so many passes add up locally before they are reduced. They are not
-            divided by it.
-        op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which is not of
-            gradients: every rank takes the step on its own, and the changes of the parameters are combined
-            (`ringcomm._src.torch.adasum_optimizer`).
-        gradient_predivide_factor: with ``Average``, divides by this before the sum, and by size / this after it.
-        num_groups: the older name of ``groups`` as a number.
-        groups: reduce these parameters together: how many groups to make, or a list of lists of parameters.
-        sparse_as_dense: sparse gradients travel dense, and become sparse again.
-        process_set: the ranks to reduce over; on others nothing is reduced.
-        algorithm: of the all-reduces ("ring", "butterfly", ..., as in `ringcomm.Communicator.allreduce`); None: as
-            ``RINGCOMM_ALGORITHM`` says, or chosen.
-        delay: 1: gradients come one step late, and travel during the whole of the next forward and backward pass
-            (Pipe-SGD, arXiv:1811.03619): a network that is as slow as computing costs nothing, for a lower learning
-            rate. Call ``finish()`` at the end. With Average or Sum, dense, ``compression`` none, fp16 or bf16.
+        optimizer: any ``torch.optim.Optimizer`` that is not distributed yet.
+        named_parameters: usually ``model.named_parameters()``; the names appear in messages. None:
+            parameters are numbered.
+        compression: format of data between hosts. ``Compression.none``, ``.fp16``, ``.bf16``; or a
+            wire format with error feedback, which adds the residual to the next step's gradient:
+            ``Compression.auto`` (int8 where the network's model predicts a gain),
+            ``Compression.int8``, ``.int4``, ``.onebit``, ``.ternary``, ``.topk(0.01)``,
+            ``.threshold(0.1)``; or the name of one of these ("int8"). Wire formats need op Average or
+            Sum. Gradients of one dimension and small ones are sent uncompressed. Within a host nothing
+            is compressed unless the format has ``everywhere=True``. Further values: a dict from name
+            patterns to formats, a function of name and parameter, or a custom compressor class, whose
+            gradients are sent one by one (`ringcomm.torch.compression`).
+        backward_passes_per_step: number of backward passes whose gradients are added locally before
+            they are reduced. The sum is not divided by this number.
+        op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which
+            does not reduce gradients: every rank takes the step on its local gradients, and the changes
+            of the parameters are combined (`ringcomm._src.torch.adasum_optimizer`).
+        gradient_predivide_factor: with ``Average``, divides by this factor before the sum, and by
+            size / factor after it.
+        num_groups: older name of ``groups`` as a number.
+        groups: parameters to reduce together: a number of groups, or a list of lists of parameters.
+        sparse_as_dense: sparse gradients are sent dense, and become sparse again.
+        process_set: the ranks to reduce over; on other ranks nothing is reduced.
+        algorithm: algorithm of the all-reduces ("ring", "butterfly", ..., as in
+            `ringcomm.Communicator.allreduce`). None: ``RINGCOMM_ALGORITHM``, or chosen by the core.
+        delay: 1: gradients are used one step late, and are sent during the complete next forward and
+            backward pass (Pipe-SGD, arXiv:1811.03619). Then a network that needs as long as the
+            computation costs no time; the learning rate must be lower. Call ``finish()`` at the end.
+            Needs Average or Sum, dense gradients, and ``compression`` none, fp16 or bf16.
 
     Raises:
-        ValueError: for arguments that do not fit; for an optimizer that is distributed already; for parameters that
-            are neither in CPU memory nor on a CUDA device; for ``Compression.powersgd`` of parameters on a device.
+        ValueError: arguments do not fit together; the optimizer is distributed already; parameters are
+            neither in CPU memory nor on a CUDA device; ``Compression.powersgd`` with parameters on a
+            device.
 
     ``step()`` and ``synchronize()`` raise MismatchError on every rank if ranks wrap different parameters.
-    ``backward()`` raises AssertionError if it is called more often than ``backward_passes_per_step`` without
-    ``step()`` or ``zero_grad()``.
+    ``backward()`` raises AssertionError if it is called more often than ``backward_passes_per_step``
+    without ``step()`` or ``zero_grad()``.
     """
     if getattr(optimizer, MARK, False):
         raise ValueError(
@@ -238,7 +257,7 @@ def DistributedOptimizer(
         require_known("allreduce", algorithm)
         if op == Adasum:
             raise ValueError(f"op=Adasum is an algorithm of its own: it cannot run as {algorithm!r}")
-    process_set.session()  # refuses one that is not in use
+    process_set.session()  # raises if it is not in use
     if num_groups != 0:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
@@ -247,7 +266,7 @@ def DistributedOptimizer(
     check_groups(groups)
     check_compression(compression, op)
     for name, parameter in names:
-        require_host(format_of(compression, name, parameter), parameter)  # the former refuses what is no format
+        require_host(format_of(compression, name, parameter), parameter)  # format_of checks the format first
     together = process_set.included() and process_set.size() > 1
     if together and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and leaves_much_out(compression, names):
         warnings.warn(

@@ -1,15 +1,20 @@
-"""Reduces the gradients of one optimizer while backward makes them.
+"""Reduces the gradients of one optimizer while backward computes them.
 
-A hook on each parameter copies the gradient into its bucket; a full bucket travels at once. ``synchronize`` sends
-what is left, waits, and makes every ``.grad`` the reduced gradient, which lies in the bucket: nothing is copied back.
+A hook on each parameter copies the gradient into its bucket, and a full bucket is sent immediately.
+``synchronize`` sends the rest, waits, and makes every ``.grad`` the reduced gradient. That is
+stored in the bucket, so nothing is copied back.
 
-The first two steps only watch: the order of the gradients in the first one, as rank 0 saw it, becomes the order of
-the buckets for good. If a script lets gradients flow into parameters and then clears them instead of stepping (into a
-GAN's discriminator, while the generator trains), if it changes them before it steps (clips them), or if a gradient
-comes in parts (reentrant checkpointing), these parameters are sent by ``synchronize`` only: so nothing is sent that is
-not wanted, and nothing before it is complete. A script that begins with that later is put right in that step (a second
-hook, which runs before a gradient is added to, keeps autograd off gradients that are on their way), but for changes,
-which are an error.
+The first two steps only observe. The order of gradients that rank 0 sees in the first step becomes
+the permanent order of the buckets.
+
+Some scripts need their gradients sent by ``synchronize`` only, so that no unwanted or incomplete
+gradient is sent. They clear gradients instead of stepping (a GAN's discriminator while the
+generator trains), or change them before the step (clipping). Gradients in parts (reentrant
+checkpointing) are sent late per parameter.
+
+A script may begin to do so later. Clearing and parts are corrected in the same step: a second hook,
+which runs before a gradient is added to, keeps autograd from writing to gradients in flight.
+Changes to gradients in flight are an error.
 """
 
 from __future__ import annotations
@@ -36,23 +41,23 @@ WATCHED_STEPS = 2  # steps before hooks send anything
 
 
 class GradientReducer(HookedParameters):
-    """The gradients of one optimizer.
+    """Reduces the gradients of one optimizer.
 
-    All ranks of the process set make one for the same parameters, and synchronize equally often. Parameters that are
-    added join the plan at the end of this step.
+    All ranks of the process set make one for the same parameters, and synchronize equally often.
+    New parameters join the plan at the end of the current step.
     """
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings
         self.replicas = ReplicaCheck(settings)
         self._plan: GradientPlan | None = None
-        self._owed: dict[Slot, torch.Tensor] = {}  # what is held back, while there is no plan
+        self._owed: dict[Slot, torch.Tensor] = {}  # residuals while there is no plan
         self._generation = 0
         self._steps = 0
-        self._send_early = True  # False: gradients have flowed here that were not for us
+        self._send_early = True  # False: gradients here were cleared or changed before
         self._fired = 0
-        self._changed = False  # gradients that were on their way
-        self._first: Slot | None = None  # that was handed over during backward in this step
+        self._changed = False  # gradients in flight were changed by the script
+        self._first: Slot | None = None  # first slot handed over during backward in this step
         super().__init__(parameters)
 
     def __del__(self) -> None:
@@ -75,13 +80,16 @@ class GradientReducer(HookedParameters):
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
 
     def _cleared(self) -> bool:
-        """Whether the script has cleared gradients that are on their way (``model.zero_grad()``): they are not wanted.
-        A script clears all, so the first one is looked at; a clearing of some is noticed where these get more."""
+        """Returns True if the script has cleared gradients in flight (``model.zero_grad()``), which it does not want.
+
+        A script usually clears all gradients, so this checks the first one only. If it clears some,
+        `before_gradient` detects that when these get new gradients.
+        """
         first = self._first
         return first is not None and first.state == HANDED_OVER and first.parameter.grad is None
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
-        if slot.state >= HANDED_OVER:  # the rest of it
+        if slot.state >= HANDED_OVER:  # a later part of the gradient
             return
         if self._fired == 0:
             self.refuse_capture()
@@ -97,7 +105,7 @@ class GradientReducer(HookedParameters):
             slot.mark(gradient, WatchedGradient)
         if slot.in_parts:
             return
-        if slot.passes > self.settings.passes and self.alone:  # or they may be another optimizer's
+        if slot.passes > self.settings.passes and self.alone:  # or they may belong to another optimizer
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
         if slot.passes == self.settings.passes:
             self._send(slot)
@@ -107,7 +115,7 @@ class GradientReducer(HookedParameters):
         early = self._send_early and self._steps >= WATCHED_STEPS and self.alone
         if early and plan is not None and plan.usable() and plan.holds(slot) and slot.fits():
             plan.begin()
-            if plan.aliased:  # the script may write to gradients in ways that are not seen
+            if plan.aliased:  # the script may write to gradients undetected
                 return
             plan.hand_over(slot)
             self._first = self._first or slot
@@ -117,11 +125,11 @@ class GradientReducer(HookedParameters):
                 slot.mark(gradient, GradientInFlight)
 
     def has_gradients(self) -> bool:
-        """Whether any has come since the last reduction."""
+        """Returns True if there were gradients since the last reduction."""
         return self._fired > 0
 
     def told_of_changes(self) -> None:
-        """The script has changed gradients since backward."""
+        """Records that the script has changed gradients since backward."""
         self._send_early = False
         self._changed = any(slot.state >= HANDED_OVER for slot in self._slots)
 
@@ -136,9 +144,10 @@ class GradientReducer(HookedParameters):
             self._send_early = False
 
     def _take_back(self) -> None:
-        """Waits for what has been sent and forgets it; gradients that have come since stay.
+        """Waits for the buckets sent in this step and drops their results; later gradients are kept.
 
-        An error on all ranks if the script has cleared a part of it: the rest has been overwritten by the reduction.
+        If the script cleared only some of the sent gradients, raises on all ranks: the reduction
+        has overwritten the rest.
         """
         assert self._plan is not None
         partly = any(slot.state >= HANDED_OVER and slot.parameter.grad is not None for slot in self._plan.slots)
@@ -153,17 +162,17 @@ class GradientReducer(HookedParameters):
 
     # ---- the end of a step -------------------------------------------------------------------------------------------
     def synchronize(self) -> None:
-        """Sends what is left, waits for all of it, and makes every ``.grad`` the reduced one.
+        """Sends the remaining gradients, waits for all, and sets every ``.grad`` to the reduced gradient.
 
-        A parameter that had a gradient on some rank has one on all ranks now; one that had none anywhere keeps
-        ``.grad``.
+        A parameter with a gradient on some rank has one on all ranks afterwards. A parameter
+        without a gradient on all ranks keeps ``.grad``.
         """
         self.refuse_capture()
         self.claim()
         if self._cleared():
             self._take_back()
         self._look_for_changes()
-        other = {slot for slot in self._slots if slot.state < HANDED_OVER and not slot.fits()}  # others were asked then
+        other = {slot for slot in self._slots if slot.state < HANDED_OVER and not slot.fits()}  # _send checks the rest
         self.retire(other)
         self.hook_new()
         wants_new_plan = self._plan is None or self._slots != self._plan.slots
@@ -179,17 +188,17 @@ class GradientReducer(HookedParameters):
                 )
                 flags = self._plan.run(other, mine)
                 wants_new_plan = flags.wants_new_plan > 0
-                self._send_early = flags.late == 0  # on all ranks: or some begin a step that others do not know of
+                self._send_early = flags.late == 0  # equal on all ranks, so that they begin steps alike
                 reduced = set(self._plan.slots) - other
             else:
                 self._owed = self.held_back()
                 self._plan, wants_new_plan = None, True
-            if wants_new_plan:  # on all ranks, for the flag has been exchanged
+            if wants_new_plan:  # equal on all ranks: the flag has been exchanged
                 self._renew(reduced)
             self.replicas.step(self._slots, flags.compares > 0)
             self._steps += 1
         except HorovodInternalError:
-            self._send_early = False  # whatever a rank's script did, it may do again
+            self._send_early = False  # the script that caused this may do it again
             raise
         finally:
             self.restart()
@@ -202,7 +211,7 @@ class GradientReducer(HookedParameters):
         agreed = agree(watched, self.settings.text(), name, self.settings.process_set)
         for slot, dim in zip(self._slots, agreed.sparse_dims, strict=True):
             slot.sparse_dim = slot.sparse_dim or dim
-        if not agreed.complete:  # a plan must be made by all ranks; the next step asks again
+        if not agreed.complete:  # all ranks must make a plan together; the next step tries again
             return self._reduce_by_name(reduced, agreed)
         residual = self.held_back()
         with self.settings.process_set.turns.take(agreed.turn):
@@ -225,7 +234,7 @@ class GradientReducer(HookedParameters):
         reduce_by_name(self.settings, left, itertools.compress(self._slots, agreed.sparse_dims))
 
     def _without_room(self, reduced: set[Slot], agreed: Agreed) -> None:
-        """Reduces without a plan where other optimizers have all that there can be; the next step asks again."""
+        """Reduces without a plan: other optimizers use all plans that the core can hold. The next step tries again."""
         self._reduce_by_name(reduced, agreed)
         if self._steps == 1:
             warnings.warn(
@@ -240,7 +249,7 @@ class GradientReducer(HookedParameters):
         return one if wire is None else one._replace(text=f"{one.text}, travels as {format_text(wire)}")
 
     def undo(self) -> None:
-        """The gradients of the step just reduced are not used."""
+        """Restores the residuals, because the gradients of the step just reduced are not used."""
         if self._plan is not None:
             self._plan.undo()
 
@@ -248,21 +257,21 @@ class GradientReducer(HookedParameters):
         return list(self._slots)
 
     def held_back(self) -> dict[Slot, torch.Tensor]:
-        """What encoders have left out, by parameter. Between steps."""
+        """Returns the residuals by parameter. Call it between steps."""
         return self._owed if self._plan is None else self._plan.held_back.by_slot()
 
     def norms(self) -> list[dict[str, Any]]:
         return [] if self._plan is None else self._plan.held_back.norms()
 
     def restore(self, residual: dict[Slot, torch.Tensor]) -> None:
-        """In place of what is held back. Between steps."""
+        """Replaces the residuals. Call it between steps."""
         if self._plan is None:
             self._owed = residual
         else:
             self._plan.held_back.replace(residual)
 
     def discard(self) -> None:
-        """The gradients of this step are not wanted; what has been sent of them is waited for."""
+        """Drops the gradients of this step; waits for those that have been sent."""
         if any(slot.passes for slot in self._slots):
             self._send_early = False
         try:

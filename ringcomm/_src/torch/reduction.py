@@ -1,5 +1,7 @@
-"""Lists of torch's gradients, reduced over all ranks: Keras' on that backend. In place, for backward has made them and
-nobody else has them."""
+"""Reduction of lists of torch gradients over all ranks, for Keras on the torch backend.
+
+It works in place: backward has allocated the gradients, and nothing else references them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from ringcomm._src.training.replicas import CountedCheck
 
 
 class GradientResidual(ResidualStore):
-    """Of one gradient: what encoders have left out of it, and how often it has travelled."""
+    """Residual of one gradient, and the number of its reductions."""
 
     def __init__(self, name: str, count: int, how: Reduction) -> None:
         super().__init__(how.process_set, [name], how.op, how.postscale)
@@ -57,7 +59,7 @@ class GradientReduction(gradient_lists.GradientReduction):
         return None if variable is None else torch.zeros(0, dtype=variable.value.dtype)
 
     def _keeping(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
-        """With what is left out of this gradient, and as its first steps travel."""
+        """Returns the reduction with this gradient's residual, and with the first format during warm-up."""
         wire = how.wire
         if not isinstance(wire, WireFormat):
             return how

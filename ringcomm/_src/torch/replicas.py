@@ -1,4 +1,7 @@
-"""The replica check (:mod:`ringcomm._src.training.replicas`) of an optimizer's parameters."""
+"""The replica check (:mod:`ringcomm._src.training.replicas`) of an optimizer's parameters.
+
+`ReplicaCheck` decides when ranks compare, and computes digests of torch tensors.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,29 @@ from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.slot import Slot
 from ringcomm._src.training import replicas
 
-_CHUNK = 1 << 22  # elements of a device's parameter that are digested at a time
+_CHUNK = 1 << 22  # elements of a device parameter that are digested at a time
 
 
 class ReplicaCheck:
-    """When the ranks of one optimizer compare their parameters.
+    """Decides when the ranks of one optimizer compare their parameters, and compares them.
 
-    They do so in any step in which a rank is `due`. Ranks exchange that in the step's agreement, and compare before
-    the optimizer uses the gradients: what is compared is what the step before has left. So no rank can wait for
-    another one that does not compare, however differently their programs call ``state_dict()``.
+    They compare in any step in which a rank is `due`. Ranks exchange that in the step's agreement,
+    and compare before the optimizer uses the gradients: they compare the parameters that the step
+    before has left. So no rank can wait for a rank that does not compare, however differently their
+    programs call ``state_dict()``.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._replicas = replicas.Replicas(f"DistributedOptimizer {settings.name!r}")
         self._every: int | None = None
-        self._steps = 0  # that have been taken
-        self._next = 1  # compare when so many have been
+        self._steps = 0  # steps taken
+        self._next = 1  # number of steps after which to compare next
         self._asked = False
 
     @property
     def due(self) -> bool:
-        """Whether this rank wants a comparison in the next step."""
+        """True if this rank wants a comparison in the next step."""
         if self._every is None:
             self._every = replicas.every(self._settings.process_set)
         return self._every > 0 and (self._asked or self._steps >= self._next)
@@ -43,7 +47,7 @@ class ReplicaCheck:
         self._asked = asked
 
     def step(self, slots: Sequence[Slot], compares: bool) -> None:
-        """In every step, with what the ranks have agreed on. Collective if they compare."""
+        """Runs in every step with the ranks' common decision. Collective if they compare."""
         try:
             if compares:
                 self._asked, self._next = False, self._steps + (self._every or 0)
@@ -64,7 +68,8 @@ class ReplicaCheck:
 
 
 def digests_of(parameters: Sequence[torch.Tensor]) -> np.ndarray[Any, Any]:
-    """uint64. Those of a device are made there, by another function than those of the host."""
+    """Returns uint64 digests. Those of device tensors are computed on the device, by another
+    function than the host's."""
     whole = [parameter.contiguous() for parameter in parameters]
     found = np.empty(len(whole), np.uint64)
     here = [i for i, one in enumerate(whole) if one.is_cpu]
@@ -77,7 +82,7 @@ def digests_of(parameters: Sequence[torch.Tensor]) -> np.ndarray[Any, Any]:
 
 
 def _digest_on_device(parameter: torch.Tensor) -> torch.Tensor:
-    """The sum of elements, as integers, times pseudo-random odd numbers that depend on their places; modulo 2⁶⁴."""
+    """Returns the sum modulo 2⁶⁴ of elements (as integers) times pseudo-random odd numbers of their indices."""
     flat = (torch.view_as_real(parameter) if parameter.is_complex() else parameter).reshape(-1)
     as_integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
@@ -89,13 +94,13 @@ def _digest_on_device(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _odd_numbers(places: torch.Tensor) -> torch.Tensor:
-    mixed = places * -0x61C8864680B583EB  # after SplitMix64; its constants as signed numbers
+    mixed = places * -0x61C8864680B583EB  # SplitMix64's mixing, with its constants as signed numbers
     mixed = (mixed ^ (mixed >> 30)) * -0x40A7B892E31B1A47
     return (mixed ^ (mixed >> 27)) * 2 + 1
 
 
 def values_of(parameter: torch.Tensor) -> np.ndarray[Any, Any]:
-    """On the host, in a dtype that NumPy has and that has differences."""
+    """Returns the values on the host, in a NumPy dtype that supports subtraction."""
     flat = (torch.view_as_real(parameter) if parameter.is_complex() else parameter).reshape(-1).cpu()
     narrow = flat.dtype == torch.float32 or flat.element_size() <= 2
     return flat.to(torch.float32 if narrow else torch.float64).numpy()

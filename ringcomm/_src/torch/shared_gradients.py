@@ -1,12 +1,13 @@
-"""Gradients that autograd makes in memory that the ranks of a host share: they are reduced where they lie.
+"""Gradients that autograd allocates in memory shared by the ranks of a host, where they are reduced in place.
 
-torch's CPU allocator asks the C library for memory through entries of libc10's tables that can be pointed elsewhere
-(csrc/shm/served_memory.hpp). Blocks of the sizes of an optimizer's parameters then come from this rank's arena, as
-many as there are parameters, and again and again, so that their pages need not be made anew in every step.
+torch's CPU allocator calls the C library through entries of libc10's tables, which can be
+redirected (csrc/shm/served_memory.hpp). Blocks of the sizes of an optimizer's parameters then come
+from this rank's arena, one for each parameter. They are reused, so that the kernel need not provide
+new pages in every step.
 
-It saves one copy of all gradients in a step. Two ranks on two cores of an AMD EPYC, 12 linear layers of 1024 x 1024: a
-step takes 39 ms with it and 49 ms without at a batch of 8, 77 and 83 ms at a batch of 64 (medians of five runs).
-``RINGCOMM_SHARED_ALLOCATOR=off`` turns it off.
+This saves one copy of all gradients per step. Two ranks on two cores of an AMD EPYC, 12 linear
+layers of 1024 x 1024: a step takes 39 ms with it and 49 ms without at a batch of 8, 77 and 83 ms at
+a batch of 64 (medians of five runs). ``RINGCOMM_SHARED_ALLOCATOR=off`` turns it off.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ from ringcomm._src.torch.slices import BIG, COUNTS_USERS
 
 logger = logging.getLogger("ringcomm")
 
-LIBRARY = "libc10"  # that allocates
+LIBRARY = "libc10"  # the library that allocates
 
 _pools: weakref.WeakKeyDictionary[Session, _core.BlockPool] = weakref.WeakKeyDictionary()
 
 
 def wanted(process_set: ProcessSet) -> bool:
-    """Whether big gradients travel from where they lie; the same on all ranks."""
+    """Returns True if big gradients may be reduced where they were allocated; equal on all ranks."""
     return process_set.session().config.shared_allocator and process_set.node is not None
 
 
 class Room:
-    """In this rank's arena, for the gradient of one parameter."""
+    """Blocks of this rank's arena for the gradient of one parameter."""
 
-    MOST = 4  # blocks: something else of this size, an average of the weights perhaps, has taken the others for good
+    MOST = 4  # most blocks: other tensors of this size (averages of the weights, perhaps) may keep some
 
     def __init__(self, pool: _core.BlockPool, nbytes: int) -> None:
         self._pool, self._nbytes, self._blocks = pool, nbytes, 0
         self.missed()
 
     def missed(self) -> None:
-        """A gradient has found no block, or none yet."""
+        """Adds a block, because a gradient was allocated elsewhere or is yet to come."""
         if self._blocks < self.MOST:
             self._pool.serve(self._nbytes, 1)
             self._blocks += 1
@@ -54,7 +55,7 @@ class Room:
 
 
 def make_room(process_set: ProcessSet, parameter: torch.Tensor) -> Room | None:
-    """None: its gradients are small, or lie elsewhere."""
+    """Returns blocks for the parameter's gradients; None if they are small, or not in shared memory."""
     nbytes = parameter.numel() * parameter.element_size()
     if nbytes < BIG or parameter.device.type != "cpu" or process_set is not global_process_set:
         return None
@@ -64,7 +65,7 @@ def make_room(process_set: ProcessSet, parameter: torch.Tensor) -> Room | None:
 
 
 def _pool(session: Session, node: _core.Node | None) -> _core.BlockPool | None:
-    """The one that serves while the session lasts; made when it is first asked for."""
+    """Returns the session's pool, which serves until the session ends. The first call makes it."""
     if session not in _pools:
         assert node is not None
         if (pool := start(node, "gradients are copied into shared memory")) is None:
@@ -75,7 +76,7 @@ def _pool(session: Session, node: _core.Node | None) -> _core.BlockPool | None:
 
 
 def start(node: _core.Node, or_else: str) -> _core.BlockPool | None:
-    """A pool that torch allocates from. None, and the log says that and why, if it cannot."""
+    """Returns a pool that torch allocates from. If torch cannot, logs the reason and returns None."""
     pool = _core.BlockPool(node)
     if why := _start(pool, node):
         logger.info("%s: %s", or_else, why)
@@ -84,7 +85,7 @@ def start(node: _core.Node, or_else: str) -> _core.BlockPool | None:
 
 
 def _start(pool: _core.BlockPool, node: _core.Node) -> str:
-    """Has torch allocate from the pool, and looks whether it does. The result: why not; empty if it does."""
+    """Makes torch allocate from the pool, and checks that it does. Returns why not; empty if it does."""
     if not COUNTS_USERS:
         return f"torch {torch.__version__} does not count the users of a storage"
     if not _core.serve_library(LIBRARY):
@@ -102,7 +103,10 @@ def _start(pool: _core.BlockPool, node: _core.Node) -> str:
 
 
 def why_not() -> str:
-    """Of a process that has not called ``init``; empty if gradients can be made in shared memory here."""
+    """Returns why gradients cannot be allocated in shared memory here; empty if they can.
+
+    It works in a process that has not called ``init``.
+    """
     node = _core.Node.for_threads(1)[0]
     pool = _core.BlockPool(node)
     why = _start(pool, node)
@@ -110,5 +114,5 @@ def why_not() -> str:
     return why
 
 
-if __name__ == "__main__":  # of `ringcomm info`, which does not load torch itself
+if __name__ == "__main__":  # `ringcomm info`, which does not load torch, runs this
     print(json.dumps(why_not()))

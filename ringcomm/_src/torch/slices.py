@@ -1,4 +1,8 @@
-"""The parts of buckets: where a parameter's gradient lies while it travels, and whether a script holds that memory."""
+"""Slices: the parts of a bucket, each the memory of one parameter's gradient while it is reduced.
+
+A slice also detects whether a script still references that memory, which is then left to the
+script.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +16,19 @@ import torch
 from ringcomm._src.core import _core
 from ringcomm._src.torch.bucket_memory import BucketMemory, allocate_flat
 
-ALIGNMENT = 64  # bytes: a slice starts on a cache line of its own
-BIG = 64 << 10  # bytes of a gradient that may be a stretch of its own
+ALIGNMENT = 64  # bytes: each slice starts on a separate cache line
+BIG = 64 << 10  # bytes: least size of a gradient in a separate stretch
 
 
 class Memory(Protocol):
-    """Where the core is told that stretches lie: a StepPlan."""
+    """Interface through which the core learns the addresses of stretches: a StepPlan."""
 
     def takes_stretches(self, bucket: int) -> bool: ...
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
 
 
 def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
-    """The parameter's strides if its elements fill one block of memory (as channels_last), else contiguous ones."""
+    """Returns the parameter's strides if its elements fill one block (as channels_last), else contiguous strides."""
     expected = 1
     for stride, extent in sorted((s, n) for s, n in zip(parameter.stride(), parameter.shape, strict=True) if n > 1):
         expected = expected * extent if stride == expected else 0
@@ -34,13 +38,13 @@ def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
 
 
 def padded(parameter: torch.Tensor) -> int:
-    """Elements, in whole cache lines."""
+    """Returns the number of elements, padded to full cache lines."""
     step = max(1, ALIGNMENT // parameter.element_size())
     return -(-parameter.numel() // step) * step
 
 
 class Slice(ABC):
-    """A parameter's part of a bucket. ``view`` has the parameter's shape and strides, and is what travels."""
+    """A parameter's part of a bucket. ``view`` has the parameter's shape and strides, and is the data to reduce."""
 
     view: torch.Tensor
 
@@ -49,25 +53,25 @@ class Slice(ABC):
         self._shape, self._strides = parameter.shape, dense_strides(parameter)
 
     def _view_of(self, flat: torch.Tensor, offset: int) -> torch.Tensor:
-        # By storage and not by as_strided: no shared version counter, and not a "view" that autograd refuses to
-        # detach in place.
+        # Not as_strided: set_ on the storage shares no version counter, and autograd refuses to
+        # detach a "view" in place.
         view = torch.empty(0, dtype=flat.dtype, device=flat.device)
         return view.set_(flat.untyped_storage(), offset, self._shape, self._strides)
 
     @abstractmethod
     def store(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Has the gradient travel, and returns what to use as ``.grad``."""
+        """Puts the gradient into the bucket, and returns the tensor to use as ``.grad``."""
 
     @abstractmethod
     def clear(self) -> None:
-        """This rank has no gradient: zeros."""
+        """Writes zeros, because this rank has no gradient."""
 
     @abstractmethod
     def leave(self, gradient: torch.Tensor) -> torch.Tensor:
-        """What to use as ``.grad`` for a gradient that is to be kept while zeros travel."""
+        """Returns the tensor to use as ``.grad`` for a gradient that is kept while zeros are sent."""
 
     def stored(self) -> torch.Tensor:
-        """The view, with what has been stored in it."""
+        """Returns the view after pending copies into it are complete."""
         return self.view
 
     def travelling(self) -> object:
@@ -75,11 +79,11 @@ class Slice(ABC):
         return self.view
 
     def release(self) -> None:  # noqa: B027
-        """The step is over: nobody else reads or writes what has travelled."""
+        """Ends the step: no other rank accesses the memory any more."""
 
 
 class Flat:
-    """Memory in which gradients of a bucket lie one behind the other; other memory once a script keeps some of it."""
+    """A tensor with several gradients of a bucket. It is replaced once a script keeps a part of it."""
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Flat:
         dtype: torch.dtype,
         clears: Sequence[tuple[int, int]],
     ) -> None:
-        """`where`: bucket and stretch; `clears`: gaps, first element and count, that are to hold zeros (`holes`)."""
+        """Allocates it. `where`: (bucket, stretch); `clears`: gaps (first element, count) that hold zeros (`holes`)."""
         self.memory, self._plan, self._where, self._shape = memory, plan, where, (count, dtype)
         self._clears = clears
         self.slices: list[FlatSlice] = []
@@ -107,11 +111,11 @@ class Flat:
         self.settled_users = users_of(self._storage)
 
     def is_aliased(self) -> bool:
-        """Whether a script has a view of it, or its ``.data``, or an array. Between steps."""
+        """Returns True if a script has a view, ``.data`` or an array of it. Call it between steps."""
         return users_of(self._storage) > self.settled_users
 
     def renew(self) -> None:
-        """Leaves what it holds to the script. Between steps."""
+        """Leaves the memory to the script and allocates new memory. Call it between steps."""
         self.memory.forget(self.tensor)
         self._allocate()
         for one in self.slices:
@@ -120,7 +124,7 @@ class Flat:
 
 
 class FlatSlice(Slice):
-    """Of a flat tensor, where others lie beside it."""
+    """A slice of a flat tensor, next to other slices."""
 
     def __init__(self, bucket: int, parameter: torch.Tensor, flat: Flat, offset: int) -> None:
         super().__init__(bucket, parameter)
@@ -129,13 +133,13 @@ class FlatSlice(Slice):
         flat.add(self)
 
     def lie_in(self) -> None:
-        """Takes its place in the flat tensor."""
+        """Points the view at this slice's range of the flat tensor."""
         tensor = self.flat.tensor
         self.address = tensor.data_ptr() + self._offset * tensor.element_size()
         self.view = self._view_of(tensor, self._offset)
 
     def is_kept(self) -> bool:
-        """Whether anything else, ``.grad`` perhaps, refers to the view."""
+        """Returns True if anything else, for example ``.grad``, references the view."""
         return sys.getrefcount(self.view) > REFERENCES
 
     def store(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -156,12 +160,12 @@ class FlatSlice(Slice):
         return gradient.clone() if gradient is self.view else gradient
 
     def _look(self) -> None:
-        if self.view.data_ptr() != self.address or self.view.shape != self._shape:  # a script has pointed it elsewhere
+        if self.view.data_ptr() != self.address or self.view.shape != self._shape:  # a script has redirected it
             self.lie_in()
 
 
 class ApartSlice(Slice):
-    """A stretch of its own: the gradient itself if it lies in this rank's arena, else a copy there."""
+    """A slice in a separate stretch: the gradient itself if it is in this rank's arena, else a copy there."""
 
     def __init__(
         self, bucket: int, parameter: torch.Tensor, memory: Memory, stretch: int, node: _core.Node | None
@@ -171,7 +175,7 @@ class ApartSlice(Slice):
         self._count, self._dtype = padded(parameter), parameter.dtype
         self._nbytes = parameter.numel() * parameter.element_size()
         self._copy: torch.Tensor | None = None
-        self._address = 0  # of the copy
+        self._address = 0  # address of the copy
         self._travels: torch.Tensor | None = None
         self._memory_used: torch.UntypedStorage | None = None
 
@@ -207,21 +211,23 @@ class ApartSlice(Slice):
         return tensor
 
     def _room(self, gradient: torch.Tensor | None) -> torch.Tensor:
-        """For a copy of the gradient: the memory of the last one, unless a script has kept that or changed it."""
+        """Returns memory for a copy of the gradient: the last copy's, unless a script has kept or changed that."""
         if self._copy is None or (gradient is not self._copy and self._is_kept()):
             self._copy = self._view_of(allocate_flat(self._count, self._dtype, self._node), 0)
             self._address = self._copy.data_ptr()
         return self._copy
 
     def _is_kept(self) -> bool:
-        """Whether a script has the copy, or has pointed it elsewhere."""
+        """Returns True if a script references the copy, or has redirected it."""
         if self._copy.data_ptr() != self._address or self._copy.shape != self._shape:  # type: ignore[union-attr]
             return True
         return sys.getrefcount(self._copy) > REFERENCES or not has_no_other_user(self._copy.untyped_storage())  # type: ignore[union-attr]
 
     def _lies_well(self, gradient: torch.Tensor) -> bool:
-        """Whether it has a block of the arena to itself, in the order of elements that all ranks have. Its padding lies
-        in the block, which is of whole pages."""
+        """Returns True if the gradient is alone in a block of the arena, with the strides that all ranks use.
+
+        Its padding is in the block too, because a block consists of full pages.
+        """
         if gradient.shape != self._shape or gradient.stride() != self._strides or gradient.dtype != self._dtype:
             return False
         storage = gradient.untyped_storage()
@@ -234,11 +240,11 @@ class ApartSlice(Slice):
         )
 
 
-COUNTS_USERS = hasattr(torch._C, "_storage_Use_Count")  # whether this torch tells how many use a storage
+COUNTS_USERS = hasattr(torch._C, "_storage_Use_Count")  # this torch counts the users of a storage
 
 
 def users_of(storage: torch.UntypedStorage) -> int:
-    """How many tensors, and objects of Python, use it; 0 where this torch does not tell."""
+    """Returns the number of tensors and Python objects that use the storage; 0 if this torch does not count them."""
     return int(torch._C._storage_Use_Count(storage._cdata)) if COUNTS_USERS else 0
 
 
@@ -248,11 +254,14 @@ class _Alone:
 
 
 _alone = _Alone()
-ONE_USER = users_of(_alone.tensor.untyped_storage())  # the tensor, and the object through which it is asked
-REFERENCES = sys.getrefcount(_alone.tensor)  # of a tensor that one attribute alone refers to
+ONE_USER = users_of(_alone.tensor.untyped_storage())  # the tensor, and the storage object that is queried
+REFERENCES = sys.getrefcount(_alone.tensor)  # references to a tensor that is in a single attribute
 
 
 def has_no_other_user(storage: torch.UntypedStorage) -> bool:
-    """Whether one tensor only has this storage. Autograd gives the gradient of a sum to both operands: where these are
-    views of parameters, two gradients lie in one storage. False where this torch does not tell."""
+    """Returns True if a single tensor uses this storage; False if this torch does not count users.
+
+    Autograd gives the gradient of a sum to both operands. If these are views of parameters, two
+    gradients share one storage.
+    """
     return COUNTS_USERS and users_of(storage) == ONE_USER

@@ -1,4 +1,8 @@
-"""A parameter as the gradient reducer sees it, and what a hook can know of the backward pass that called it."""
+"""A parameter as the gradient reducer sees it, and facts about the backward pass that called a hook.
+
+`hooked` makes a `Slot` for each trainable parameter; plans and reducers keep the state of its
+gradient there.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__
 
 
 def _backwards_on(frame: FrameType | None) -> int:
-    """Calls of backward on a stack, from this frame on down; two are as many as matter."""
+    """Returns the number of calls of backward on a stack, from this frame on; at most two."""
     seen = 0
     while frame is not None and seen < 2:
         seen += frame.f_code in _BACKWARD_CODE
@@ -29,13 +33,15 @@ def _backwards_on(frame: FrameType | None) -> int:
 
 
 def inside_nested_backward(everywhere: bool = False) -> bool:
-    """Whether a backward pass runs inside another one, as reentrant checkpointing does.
+    """Returns True if a backward pass runs inside another one, as in reentrant checkpointing.
 
-    Then a parameter's gradient may come in several parts, each of which calls the hook, and none says that it is the
-    last. Autograd does not tell; but on the CPU both passes run on the caller's thread, so both are on its stack.
-    Hooks of a device's parameters run on a thread of that device, and so does what begins the inner pass, while the
-    outer one is on its caller's stack: `everywhere` looks on the stacks of all threads. (Two threads that each run a
-    pass of their own look like that too; then gradients travel late, and right.)
+    A parameter's gradient may then come in several parts. Each part calls the hook, and none is
+    marked as the last one. Autograd does not report nesting, but on the CPU both passes run on the
+    caller's thread, so both are on its stack.
+
+    Hooks of device parameters run on a thread of the device, which also begins the inner pass. The
+    outer pass is on its caller's stack, so `everywhere` searches the stacks of all threads. (Two
+    threads with independent passes look the same; then gradients are sent late, but correctly.)
     """
     if not everywhere:
         return _backwards_on(sys._getframe(1)) > 1
@@ -43,14 +49,14 @@ def inside_nested_backward(everywhere: bool = False) -> bool:
 
 
 class NestedBackward:
-    """Answers `inside_nested_backward` once per backward pass, for walking the stack costs microseconds."""
+    """Caches `inside_nested_backward` per backward pass, because walking the stack costs microseconds."""
 
     def __init__(self) -> None:
         self._pass_id = -1
         self._nested = False
 
     def __call__(self, everywhere: bool) -> bool:
-        """`everywhere`: hooks may run on other threads than the one that has called backward."""
+        """Returns the cached result. `everywhere`: hooks may run on threads other than backward's caller."""
         pass_id = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else -1
         if pass_id == -1:
             return inside_nested_backward(everywhere)
@@ -60,10 +66,11 @@ class NestedBackward:
 
 
 class GradientWatch:
-    """Tells whether a gradient was only added to since the last look, or replaced or rewritten (``zero_grad``).
+    """Detects whether a gradient was only added to since the last look, or replaced or rewritten (``zero_grad``).
 
-    Autograd adds in place, which raises the tensor's version by one; anything else leaves other traces. (Not all does:
-    ``GradScaler.unscale_`` and writes to ``.data`` leave none.)
+    Autograd adds in place, which raises the tensor's version by one; other changes differ in
+    version, identity or address. Not all changes are visible: ``GradScaler.unscale_`` and writes to
+    ``.data`` leave no trace.
     """
 
     __slots__ = ("_address", "_identity", "_version")
@@ -85,26 +92,28 @@ class GradientWatch:
         return gradient is not None and self._changes(gradient) == 0
 
     def _changes(self, gradient: torch.Tensor) -> int:
-        """How often it was written to; -1 if it is another one."""
+        """Returns the number of writes since the last look; -1 if it is another tensor."""
         address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
         same = (id(gradient), address) == (self._identity, self._address)
         return gradient._version - self._version if same else -1
 
 
 class State(enum.IntEnum):
-    """How far a gradient is in this step. It only goes on, until the next step begins."""
+    """Progress of a gradient in this step. It only increases until the next step begins."""
 
-    QUIET = 0  # none has come
+    QUIET = 0  # no gradient yet
     ACCUMULATING = 1
-    HANDED_OVER = 2  # it may travel, or there is none
-    SPLIT = 3  # more came after that: `.grad` is what came since
+    HANDED_OVER = 2  # complete, so it may be sent, or there is none
+    SPLIT = 3  # more came afterwards; `.grad` is the part that came later
 
 
-# Bound once: looking up members of an enum costs more than comparing them, and is done for every gradient.
+# Bound once: looking up members of an enum costs more than comparing them, and this runs for every
+# gradient.
 QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
 
 
-# Of the gradients of a parameter. torch 2.10 and later: their dtype may be another one than the parameter's.
+# Reads dtype, shape and memory of a parameter's gradients. From torch 2.10 on, their dtype may
+# differ from the parameter's.
 facts_of = operator.attrgetter("grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype", "shape", "is_cpu")
 
 
@@ -123,46 +132,46 @@ _ALONE = _references_of_one_alone()
 
 
 class Slot:
-    """One parameter: where its gradient goes, and how far it is in this step."""
+    """One parameter: the state of its gradient in this step, and its slice of a bucket."""
 
     def __init__(self, name: str, parameter: torch.Tensor) -> None:
         self.name = name
         self.parameter = parameter
         self.hooks: list[Any] = []
         self._facts = facts_of(parameter)
-        self.like = parameter  # of the dtype and shape of its gradients
+        self.like = parameter  # has the dtype and shape of the gradients
         if self._facts[0] not in (None, parameter.dtype):
             self.like = torch.empty((), dtype=self._facts[0], device=parameter.device).expand(parameter.shape)
         self.room: Room | None = None
         self.state = QUIET
         self.passes = 0  # backward passes that gave a gradient since the last reduction
-        self.fired = -1  # place in the order of first gradients of this step; -1 none yet
-        self.in_parts = False  # its gradient has come so: sent by synchronize() only, from then on
-        self.sparse_dim = 0  # of the sparse gradients it has had; 0: none so far
+        self.fired = -1  # index in the order of this step's first gradients; -1: none yet
+        self.in_parts = False  # its gradient has come in parts, so only synchronize() sends it
+        self.sparse_dim = 0  # sparse dimensions of its sparse gradients; 0: no sparse gradient so far
         self.watch = GradientWatch()
-        self._marked: torch.Tensor | None = None  # a gradient whose memory is lent with care
+        self._marked: torch.Tensor | None = None  # gradient whose memory accesses are intercepted
         self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from it in this step
-        self._held = False  # the script has this step's gradient: `.grad` stays the same object, in the same memory
-        self.lends = True  # False: a script has kept gradients, so it gets memory of their own
-        # By the plan: a slice of a bucket, or None for what travels by name.
+        self._held = False  # script has the gradient: `.grad` keeps object and memory
+        self.lends = True  # False: a script keeps gradients, so it gets separate memory
+        # Set by the plan: a slice of a bucket, or None for a gradient that is reduced by name.
         self.slice: Slice | None = None
         self.collect: Callable[[], torch.Tensor] | None = None
 
     def fits(self) -> bool:
-        """Whether the parameter is still what it was (``net.double()`` leaves the parameter, and changes its data)."""
+        """Returns True if dtype, shape and memory are unchanged. (``net.double()`` changes the parameter's data.)"""
         return facts_of(self.parameter) == self._facts
 
     def will_accumulate(self) -> bool:
-        """In a hook: whether the backward pass adds to ``.grad``; ``torch.autograd.grad`` leaves it alone."""
+        """Returns True if this backward pass adds to ``.grad``; ``torch.autograd.grad`` does not. Call it in a hook."""
         with torch.enable_grad():
             node: Any = self.parameter.view_as(self.parameter).grad_fn
         try:
             return torch._C._will_engine_execute_node(node.next_functions[0][0])
-        except RuntimeError:  # which torch raises for a leaf in autograd.grad
+        except RuntimeError:  # torch raises it for a leaf in autograd.grad
             return False
 
     def end(self) -> None:
-        """Watches the parameter no more."""
+        """Stops watching the parameter."""
         for hook in self.hooks:
             hook.remove()
         if self.room is not None:
@@ -176,13 +185,13 @@ class Slot:
         return gradient
 
     def begin(self, fired: int) -> None:
-        """The first gradient of this step has come, as number `fired`."""
+        """Records the first gradient of this step, which is number `fired` in order."""
         self.state, self.fired = ACCUMULATING, fired
 
     def mark(self, gradient: torch.Tensor, kind: type[GradientInFlight]) -> None:
-        """What a script does to the gradient's memory is to be found, until `written_to` or `restart`."""
+        """Intercepts the script's accesses to the gradient's memory until `written_to` or `restart`."""
         if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
-            self._unmark()  # another one, which a script has replaced
+            self._unmark()  # the script may have replaced the marked gradient
             gradient.__class__ = kind
             self._marked = gradient
 
@@ -193,58 +202,61 @@ class Slot:
             self._lent = take_lent(marked)
 
     def written_to(self) -> bool:
-        """Returns True if the script has changed the gradient since it was looked at, in whatever way. Finds out, too,
-        whether the script has the gradient."""
+        """Returns True if the script has changed the gradient, in any way, since the last look.
+
+        Also records whether the script references the gradient.
+        """
         self._unmark()
         self._held = self._is_held()
         return was_written(self._lent) or not self.watch.untouched(self.gradient())
 
     def _is_held(self) -> bool:
-        if self.state == HANDED_OVER and self.lends:  # `.grad` is what travels, so it stays the same object anyway
+        if self.state == HANDED_OVER and self.lends:  # `.grad` is the slice's view, so it stays the same object
             return False
         gradient = self.parameter.grad
         if gradient is None or gradient.layout is not torch.strided:
             return False
-        if not self._lent and _references(self.parameter) <= _ALONE + 1:  # `gradient`
+        if not self._lent and _references(self.parameter) <= _ALONE + 1:  # +1: local variable `gradient`
             return False
-        # The result is not written to memory that is also another parameter's gradient, as in a sum of two views.
+        # Results are not written to memory that is also another parameter's gradient, as in a sum
+        # of two views.
         address = gradient.data_ptr()
         expected = ONE_USER + sum(memory.data_ptr() == address for memory, _ in self._lent)
         return COUNTS_USERS and users_of(gradient.untyped_storage()) <= expected
 
     def hand_over(self) -> None:
-        """Nothing more is to come in this step, or nothing has."""
+        """Marks the gradient as complete for this step, or as missing."""
         assert self.state < HANDED_OVER
         self.state = HANDED_OVER
 
     def split(self) -> None:
-        """More is about to come all the same: ``.grad`` holds that alone, for what came first is on its way."""
+        """Prepares for another part: the first part is in flight, so ``.grad`` will hold the later one alone."""
         assert self.state == HANDED_OVER
         self.state, self.in_parts = SPLIT, True
         self.parameter.grad = None
 
     def watched(self) -> Watched:
-        """For the ranks to agree on a plan."""
+        """Returns the properties on which the ranks agree for a plan."""
         p = self.like
         text = f"{self.name}: {p.dtype} {tuple(p.shape)} strides {dense_strides(p)}"
         text += "" if p.is_cpu else f" on {p.device.type}"
         return Watched(text, self.fired, self.sparse_dim)
 
     def count_pass(self, gradient: torch.Tensor) -> bool:
-        """A backward pass has given it a gradient. False if what had come before was cleared, and does not count."""
+        """Counts a backward pass. Returns False if earlier gradients were cleared, which then do not count."""
         added = self.passes == 0 or self.watch.only_added_to(gradient)
         self.passes = self.passes + 1 if added else 1
         self.watch.look(gradient)
         return added
 
     def store(self) -> bool:
-        """Brings the gradient, or zeros if there is none, into the bucket. True if there is one."""
+        """Copies the gradient, or zeros if there is none, into the bucket. Returns True if there is one."""
         assert self.slice is not None
         gradient = self.gradient()
         if gradient is None:
             self.slice.clear()
             return False
-        if gradient.is_sparse:  # dense in the bucket; turned back by deliver()
+        if gradient.is_sparse:  # dense in the bucket; deliver() makes it sparse again
             self.slice.store(gradient.to_dense())
             return True
         view = self.slice.store(gradient)
@@ -256,7 +268,7 @@ class Slot:
         return True
 
     def deliver(self, sparse: bool) -> None:
-        """The reduced gradient becomes ``.grad``; ``sparse``: some rank's was."""
+        """Makes the reduced gradient ``.grad``. ``sparse``: some rank's gradient was sparse."""
         assert self.slice is not None
         view, gradient = self.slice.view, self.parameter.grad
         if sparse:
@@ -273,20 +285,20 @@ class Slot:
 
     @torch.no_grad()
     def _write_lent(self, result: torch.Tensor) -> None:
-        """Writes the result to the memory that the script got in place of the gradient's."""
+        """Writes the result to the memory that the script got instead of the gradient's memory."""
         for memory, _ in self._lent:
             if memory.shape == result.shape:
                 memory.copy_(result)
 
     def add(self, rest: torch.Tensor) -> None:
-        """To the reduced gradient."""
+        """Adds a later part to the reduced gradient."""
         first = self.parameter.grad
         if first is not None and first.is_sparse and not rest.is_sparse:
             rest = rest.to_sparse(first.sparse_dim())
         self.parameter.grad = rest if first is None else first + rest
 
     def leave_bucket(self) -> None:
-        """Moves the gradient out of its bucket, which is about to be written to."""
+        """Moves the gradient out of its bucket, which is about to be overwritten."""
         gradient = self.parameter.grad
         if self.slice is not None and gradient is not None:
             kept = self.slice.leave(gradient)
@@ -294,7 +306,7 @@ class Slot:
                 self.parameter.grad = kept
 
     def restart(self) -> None:
-        """A new step begins."""
+        """Begins a new step."""
         self._unmark()
         self._lent, self._held = [], False
         self.state, self.passes, self.fired, self.collect = QUIET, 0, -1, None

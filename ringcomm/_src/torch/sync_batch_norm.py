@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks."""
+"""Batch normalisation over the batches of all ranks, as autograd functions over collectives."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ Tensor = torch.Tensor
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Normalises by mean and variance over all ranks' batches, which may be of different sizes, or empty.
+    """Normalises by mean and variance over all ranks' batches, which may have different sizes, or be empty.
 
-    A drop-in for ``torch.nn.BatchNorm1d`` to ``3d``. Gradients flow through the shared statistics; those of weight and
-    bias are this rank's part, for DistributedOptimizer to reduce. In evaluation, on one rank, and on ranks outside the
-    process set it is the ordinary batch normalisation.
+    A drop-in for ``torch.nn.BatchNorm1d`` to ``3d``. Gradients flow through the shared statistics.
+    Gradients of weight and bias are this rank's part, which DistributedOptimizer reduces. In
+    evaluation, on a single rank, and on ranks outside the process set, it is ordinary batch
+    normalisation.
 
     Args:
         num_features: C of inputs of shape (N, C, ...).
         eps: added to the variance.
-        momentum: of the running statistics; None: their plain mean.
+        momentum: weight of a new batch in the running statistics; None: their plain mean.
         affine: learn weight and bias.
         track_running_stats: keep running statistics for evaluation.
-        process_set: the ranks that share statistics; they must run the layer equally often, in one order.
+        process_set: the ranks that share statistics. They must run the layer equally often, in one
+            order.
 
     Raises:
-        ValueError: for inputs of less than two dimensions, and if all ranks' batches together have less than two values
-        per channel.
+        ValueError: the input has less than two dimensions, or the batches of all ranks together have
+            less than two values per channel.
     """
 
     def __init__(
@@ -80,12 +82,12 @@ class SyncBatchNorm(_BatchNorm):
 
 
 def _over_batch(input: Tensor) -> list[int]:
-    """All dimensions but the channels'."""
+    """Returns all dimensions except the channels'."""
     return [dim for dim in range(input.dim()) if dim != 1]
 
 
 def _like_channels(values: Tensor, input: Tensor) -> Tensor:
-    """A value per channel, to be broadcast over the input."""
+    """Returns values per channel in a shape that broadcasts over the input."""
     return values.to(input.dtype).view(1, -1, *[1] * (input.dim() - 2))
 
 
@@ -102,10 +104,10 @@ def _shared_count(input: Tensor, process_set: Any) -> int:
 
 @torch.no_grad()
 def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor, int]:
-    """Mean and variance per channel (float64) and values per channel, of all ranks' batches.
+    """Returns mean and variance per channel (float64), and the number of values per channel, over all batches.
 
-    Ranks exchange count, mean and squared deviations; these are joined by the formula of Chan, Golub and LeVeque
-    (1979), which loses no digits where the mean is large.
+    Ranks exchange count, mean and squared deviations. The formula of Chan, Golub and LeVeque (1979)
+    combines them; it loses no digits if the mean is large.
     """
     channels, mine = input.size(1), input.numel() // max(input.size(1), 1)
     if mine:
@@ -171,7 +173,7 @@ class _Normalise(torch.autograd.Function):
 def _by_collectives(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, count: int, eps: float, process_set: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The layer, made of operations that autograd and torch.func can differentiate: output, mean and variance."""
+    """Returns output, mean and variance, computed by operations that autograd and torch.func can differentiate."""
     how, batch = Reduction(Sum, 1.0, 1.0, process_set), _over_batch(input)
     wide = input.to(torch.promote_types(input.dtype, torch.float32))
     mean = Allreduce.run(False, None, how, wide.sum(batch).double()) / count
@@ -184,7 +186,7 @@ def _by_collectives(
 
 
 def _differentiable_backward(ctx: Any, input: Tensor, weight: Tensor | None, gradient: Tensor) -> Any:
-    """Autograd's backward of the layer, its statistics made of collectives that gradients flow through."""
+    """Returns autograd's gradients of the layer, with statistics computed by differentiable collectives."""
     bias = input.new_zeros(input.size(1), dtype=torch.float64).requires_grad_()
     output, *_ = _by_collectives(input, weight, bias, ctx.count, ctx.eps, ctx.process_set)
     wanted = {place: one for place, one in enumerate((input, weight, bias)) if ctx.needs_input_grad[place]}

@@ -1,4 +1,4 @@
-"""What of torch's tensors the core can take, and tensors in memory that the ranks of a host have in common."""
+"""Checks of torch tensors that the core can take, and tensors in memory shared by the ranks of a host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringcomm._src.core import _core
 from ringcomm._src.named import runtime
 from ringcomm._src.torch.kind import DEVICES, device_module
 
-# Dtypes with arithmetic. Collectives that only move data take any other dtype too, as its bytes
+# Dtypes with arithmetic. Collectives that only move data also take other dtypes, as bytes
 # (ringcomm/_src/arrays/arrays.py).
 DTYPES: dict[torch.dtype, int] = {
     getattr(torch, name): index for index, name in enumerate(_core.DTYPES) if hasattr(torch, name)
@@ -23,8 +23,7 @@ DTYPES: dict[torch.dtype, int] = {
 
 
 def require_dense(tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor in memory that ringcomm cannot move, or not dense, TypeError for what is no
-    tensor."""
+    """Raises ValueError for a tensor that is not dense or in unsupported memory, TypeError for other objects."""
     if not isinstance(tensor, torch.Tensor):
         hint = ": pass torch.as_tensor(x), or use ringcomm.allreduce and the like, which take arrays"
         raise TypeError(
@@ -41,7 +40,7 @@ def require_dense(tensor: torch.Tensor) -> None:
 
 
 def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
-    """As `require_dense`, and UnsupportedError for a dtype that cannot be reduced."""
+    """Like `require_dense`; also raises UnsupportedError for a dtype that cannot be reduced."""
     require_dense(tensor)
     if op == Adasum and tensor.dtype in DTYPES and not tensor.dtype.is_floating_point:
         raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: there is no Adasum of {tensor.dtype}")
@@ -52,26 +51,29 @@ def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
 def empty(
     *size: int | Sequence[int], dtype: torch.dtype | None = None, device: str | int | torch.device | None = None
 ) -> torch.Tensor:
-    """An uninitialised tensor in memory that the ranks of this host share: an all-reduce in place of such tensors
-    copies nothing. As ``torch.empty`` otherwise; what :meth:`ringcomm.Communicator.empty` is for arrays.
+    """Returns an uninitialised tensor in memory shared by the ranks of this host.
 
-    Not collective, and for operations between all ranks; ordinary memory where none can be shared
-    (``Communicator.shared_memory_reason``). The memory lives as long as the tensor and its views. A forked child has a
-    copy of its own.
+    An all-reduce in place of such tensors copies nothing. Otherwise like ``torch.empty``; the
+    counterpart for arrays is :meth:`ringcomm.Communicator.empty`.
+
+    Not collective. The memory serves operations between all ranks. If no memory can be shared
+    (``Communicator.shared_memory_reason``), it is ordinary memory. It is freed with the tensor and its
+    views. A forked child gets a separate copy.
 
     Args:
-        size: of the tensor: integers, or one sequence of them; none: a tensor without dimensions.
+        size: integers, or one sequence of them; none: a tensor without dimensions.
         dtype: any dtype of dense CPU tensors; None: torch's default dtype.
-        device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank, whatever torch's current one
-            is; "cuda:1" or 1: that one. Other devices of torch: ordinary memory of theirs.
+        device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank, even if
+            another is torch's current one; "cuda:1" or 1: that GPU. Other devices of torch: their
+            ordinary memory.
 
     Returns:
         A contiguous tensor.
 
     Raises:
         ValueError: before ``init()``.
-        TypeError: a size that is no integer.
-        RuntimeError: a negative size, or a quantized dtype.
+        TypeError: a size is no integer.
+        RuntimeError: a size is negative, or the dtype is quantized.
     """
     comm = runtime.session().comm
     where = torch.device("cpu" if device is None else device)
@@ -79,7 +81,7 @@ def empty(
         where = torch.device(where.type, comm.local_rank % max(1, device_module(where).device_count()))
     if where.type != "cpu":
         return torch.empty(*(size or [()]), dtype=dtype, device=where)
-    shape = torch.empty(*(size or [()]), device="meta").shape  # refuses what torch does
+    shape = torch.empty(*(size or [()]), device="meta").shape  # raises as torch.empty does
     dtype = torch.get_default_dtype() if dtype is None else dtype
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:

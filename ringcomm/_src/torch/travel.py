@@ -1,4 +1,7 @@
-"""What is done to a gradient before it travels, and with what becomes of it."""
+"""Transformations of gradients before they are reduced, such as momentum correction.
+
+A plan (`gradient_plan`) applies them in order to each gradient in its bucket.
+"""
 
 from __future__ import annotations
 
@@ -12,28 +15,33 @@ from ringcomm._src.torch.slot import Slot
 
 
 class GradientTransform:
-    """One such thing. What lies in ``slot.slice.view`` travels, and comes back as the reduced gradient."""
+    """A transformation of gradients before their reduction. The result of the reduction undoes or confirms it.
+
+    ``slot.slice.view`` holds the data to send, and later the reduced gradient.
+    """
 
     def begin(self, change: float) -> None:
-        """A step: gradients are measured in other units than in the last one, by this factor."""
+        """Begins a step. `change`: factor from the gradients' units in the last step to those in this step."""
 
     def apply(self, slot: Slot, had: bool) -> None:
-        """Its gradient is about to travel, zeros if this rank `had` none."""
+        """Transforms the gradient before it is sent. `had`: False if this rank has none and sends zeros."""
 
     def delivered(self, slot: Slot) -> None:
-        """The reduced one has come."""
+        """Called when ``.grad`` is the reduced gradient."""
 
     def undo(self) -> None:
-        """The last step's result is dropped."""
+        """Undoes the last step, whose result is dropped."""
 
     def undo_items(self, slots: Iterable[Slot]) -> None:
-        """What came for these is not used."""
+        """Undoes the last step for these slots, whose results are not used."""
 
 
 class MomentumCorrection(GradientTransform):
-    """Momentum before sparsification, which else would act on gradients that have waited, as if they were new: a rank
-    sends, and holds back, velocities u = m u + g. Where the sum had an element, its velocity begins anew.
+    """Applies momentum before sparsification (momentum correction).
 
+    Otherwise the optimizer's momentum would treat delayed elements as new ones. A rank sends
+    velocities u = m u + g, and its residuals are velocities too. The velocity of an element
+    restarts at zero if the sum contained the element.
     Source: Lin et al., "Deep gradient compression", arXiv:1712.01887, sections 3.1 to 3.3.
     """
 
@@ -41,7 +49,7 @@ class MomentumCorrection(GradientTransform):
         self._settings = settings
         self._steps = 0
         self._before: dict[Slot, torch.Tensor] = {}
-        self._after: dict[Slot, torch.Tensor] = {}  # of the last step, which may be undone
+        self._after: dict[Slot, torch.Tensor] = {}  # velocities of the last step, which may be undone
 
     def _format(self, slot: Slot) -> TopK | None:
         wire = self._settings.format_of(slot.name, slot.parameter)

@@ -1,4 +1,4 @@
-"""What gradients are measured in."""
+"""Units of gradients: a loss scale multiplies them, and residuals must follow its changes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 
 class Units:
-    """Of what gradients are measured in: a GradScaler's factor, which changes."""
+    """Tracks the units of gradients: the factor of a GradScaler, which changes."""
 
     def __init__(self) -> None:
         self._now: Callable[[], float] | None = None
         self._last: float | None = None
 
     def follow(self, now: Callable[[], float]) -> None:
-        """`now` tells the factor of the gradients to come."""
+        """Sets the function that returns the factor of the next gradients."""
         self._now = now
 
     def change(self) -> float:
-        """By what factor they have changed since it was asked last."""
+        """Returns the factor by which the units have changed since the last call."""
         if self._now is None:
             return 1.0
         now = self._now()
@@ -28,5 +28,5 @@ class Units:
         return self._last or 1.0
 
     def restart(self) -> None:
-        """What has been kept is measured in ones."""
+        """Declares that the stored residuals have factor one."""
         self._last = 1.0

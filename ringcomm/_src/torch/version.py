@@ -6,11 +6,11 @@ import re
 
 import torch
 
-OLDEST = (2, 1)  # register_backend takes `devices` from here on
+OLDEST = (2, 1)  # register_backend takes `devices` from this version on
 
 
 def check() -> None:
-    """Raises ImportError that names the version found and the oldest that works."""
+    """Raises ImportError, which names the version found and the oldest supported one."""
     found = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
     if found < OLDEST:
         raise ImportError(

@@ -1,4 +1,7 @@
-"""How an optimizer becomes a distributed one: an object of a subclass of its own class."""
+"""Makes an optimizer distributed: an object of a subclass of the optimizer's class.
+
+`optimizer`, `adasum_optimizer` and `relaxed` supply the base classes whose methods are added.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +19,27 @@ MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that Distrib
 
 
 def taking_the_step(step: Any) -> Any:
-    """The base's step runs the step hooks and the profiler's mark; torch would else run them around ours too."""
+    """Marks a step whose base runs step hooks and the profiler's mark; otherwise torch would run them twice."""
     step.hooked = True
     return step
 
 
 def require_closure(closure: Any) -> None:
-    """TypeError for ``step(loss)``, which an optimizer that does not use its closure would not notice."""
+    """Raises TypeError for ``step(loss)``, which an optimizer that ignores its closure would not detect."""
     if closure is not None and not callable(closure):
         raise TypeError(f"step() takes a closure, a function that computes the loss, not a {type(closure).__name__}")
 
 
 class Wrapper(torch.optim.Optimizer):
-    """What is added to the class of an optimizer that takes the place of another one, and shares everything with it."""
+    """Base class that `wrapped` adds to an optimizer that replaces another one and shares its state."""
 
-    _base: Any  # the optimizer's own class
-    _inner: torch.optim.Optimizer  # what has been wrapped
-    _shared: dict[str, Any]  # its state and groups, as they were shared last
+    _base: Any  # the optimizer's original class
+    _inner: torch.optim.Optimizer  # the optimizer that was wrapped
+    _shared: dict[str, Any]  # state and groups when they were last shared
     _seen: list[int]  # ids of the parameters in the groups
 
     def _share_groups(self) -> None:
-        """Gives both optimizers the state and groups of the one that has got new ones (by ``load_state_dict``)."""
+        """Gives both optimizers the newest state and groups, which ``load_state_dict`` may have replaced on either."""
         for key, last in self._shared.items():
             mine, theirs = vars(self)[key], vars(self._inner)[key]
             if mine is not theirs:
@@ -44,14 +47,14 @@ class Wrapper(torch.optim.Optimizer):
                 vars(self)[key] = vars(self._inner)[key] = self._shared[key] = newest
 
     def _groups_changed(self) -> bool:
-        """Whether parameters have come or gone since it was asked last, in whatever way."""
+        """Returns True if parameters were added or removed, in any way, since the last call."""
         self._share_groups()
         ids = [id(p) for group in self.param_groups for p in group["params"]]
         changed, self._seen = ids != self._seen, ids
         return changed
 
     def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
-        """The optimizer is about to step with this one's parameters; `parameters`: as for `foreign_steps.watch`."""
+        """Called before an optimizer steps with these parameters; `parameters` as for `foreign_steps.watch`."""
         raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -62,18 +65,21 @@ class Wrapper(torch.optim.Optimizer):
 
 
 class DistributedOptimizerBase(Wrapper):
-    """What is added to the class of an optimizer whose gradients, or what comes of them, are reduced in every step."""
+    """Base class of optimizers that reduce gradients, or changes of parameters, in every step."""
 
-    _reducer: HookedParameters | None  # None where there is nobody to reduce with
+    _reducer: HookedParameters | None  # None if there is no other rank to reduce with
     _parameter_names: dict[torch.Tensor, str]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the optimizer's own; call it on all ranks. The new parameters are reduced from the next step on."""
+        """Calls the optimizer's ``add_param_group``. Call it on all ranks.
+
+        The new parameters are reduced from the next step on.
+        """
         self._base.add_param_group(self, param_group)
         self._follow_groups()
 
     def _follow_groups(self) -> None:
-        """Reduces the parameters that are in the groups now: scripts edit these, or those of the wrapped optimizer."""
+        """Reduces the parameters that are in the groups now. Scripts edit these, or those of the wrapped optimizer."""
         if not self._groups_changed():
             return
         before, self._parameter_names = self._parameter_names, {}
@@ -102,32 +108,36 @@ class DistributedOptimizerBase(Wrapper):
             )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """As the optimizer's own. Ranks compare their parameters as they are at the next step
-        (`ringcomm._src.training.replicas`); one rank alone may call this."""
+        """Calls the optimizer's ``state_dict``. A single rank may call it.
+
+        All ranks compare their parameters at the next step (`ringcomm._src.training.replicas`).
+        """
         if self._reducer is not None:
             self._reducer.replicas.due = True
         return self._base.state_dict(self, *args, **kwargs)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """How many backward passes add up before a step's reduction."""
+        """Sets the number of backward passes that add up before a reduction."""
         self.backward_passes_per_step = passes
         if self._reducer is not None:
             self._reducer.settings.passes = passes
 
 
 class SkipsSynchronize:
-    """What is added where ``synchronize()`` may be called before ``step()``."""
+    """Base class for optimizers whose ``synchronize()`` may be called before ``step()``."""
 
     _should_synchronize = True
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it, ``step()`` takes the gradients as they are, because ``synchronize()`` has been called::
+        """Makes ``step()`` use the gradients as they are, because ``synchronize()`` has been called.
 
-        optimizer.synchronize()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        with optimizer.skip_synchronize():
-            optimizer.step()
+        Example::
+
+            optimizer.synchronize()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            with optimizer.skip_synchronize():
+                optimizer.step()
         """
         self._should_synchronize = False
         try:
@@ -137,10 +147,11 @@ class SkipsSynchronize:
 
 
 def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimizer]) -> Any:
-    """The optimizer again, as an object of a subclass of its class, with what `additions` and its bases hold.
+    """Returns the optimizer as an object of a subclass of its class, with the members of `additions` and its bases.
 
-    All is shared and not copied: a scheduler or script that holds the first optimizer still acts on this one. But a
-    scheduler made before has put a wrapper of the first one's step into that instance, which is not for this one.
+    State is shared, not copied: a scheduler or script that holds the first optimizer also acts on
+    this one. A scheduler made before has set a wrapper of ``step`` on the first instance, which is
+    not copied.
     """
     base = type(optimizer)
     contents: dict[str, Any] = {}
@@ -153,7 +164,7 @@ def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimi
     made._inner, made._seen = optimizer, []
     made._shared = {"state": optimizer.state, "param_groups": optimizer.param_groups}
     made._groups_changed()
-    reference = weakref.ref(made)  # the hook is one of both optimizers, for they share the list
+    reference = weakref.ref(made)  # both optimizers have the hook, because they share the list
 
     def share(_: Any) -> None:
         if (wrapper := reference()) is not None:

@@ -1,4 +1,7 @@
-"""Tensors in a commit: their memory is copied once, from where it lies."""
+"""Packs torch tensors for commits of elastic states: their memory is copied once, from where it is stored.
+
+`ringcomm._src.elastic.member.packing` calls the reducer registered here.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ def _rebuild(
     if memoryview(memory).nbytes == 0:
         tensor = torch.empty(shape, dtype=dtype)
     else:
-        if memoryview(memory).readonly:  # a small one, out of the stream
+        if memoryview(memory).readonly:  # a small tensor, stored in the pickle stream itself
             memory = bytearray(memory)
         tensor = torch.frombuffer(memory, dtype=torch.uint8).view(dtype).reshape(shape)
     if device != "cpu":
-        # Not the GPU that it lay on: another rank may have written it.
+        # Use this rank's GPU: the tensor may have been saved by another rank, on another GPU.
         tensor = tensor.to(torch.device(device, devices.of_this_rank()) if device in DEVICES else device)
     return torch.nn.Parameter(tensor, requires_grad) if is_parameter else tensor.requires_grad_(requires_grad)
 

@@ -1,4 +1,4 @@
-"""A sampler that can go on in the middle of an epoch, with another number of ranks."""
+"""A sampler that can continue in the middle of an epoch, with another number of ranks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ringcomm._src.named.runtime import session
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
-    """Deals the indices of a dataset out to the ranks, except those that have been processed in this epoch.
+    """Distributes the indices of a dataset over the ranks, except those processed in this epoch.
 
-    Ranks get the same number of indices; where they do not come out even, some are dealt twice. Call `record_batch`
-    after each batch and `set_epoch` at the end of each epoch. After `load_state_dict`, or `reset` when the ranks have
-    changed, what is left of the epoch is dealt out anew.
+    Ranks get the same number of indices; if the division leaves a remainder, some indices are used
+    twice. Call `record_batch` after each batch and `set_epoch` at the end of each epoch. The rest of the
+    epoch is distributed again after `load_state_dict`, and after `reset` when the ranks have changed.
 
     Args:
-        dataset: anything with a length, which does not change.
-        shuffle: in an order that depends on seed and epoch only, else in the dataset's order.
-        seed: the same on all ranks.
-        process_set: the ranks among which the indices are dealt out; this one is among them.
+        dataset: any object with a length, which does not change.
+        shuffle: True: an order that depends on seed and epoch only; False: the dataset's order.
+        seed: equal on all ranks.
+        process_set: the ranks that get indices; this rank is among them.
 
     Raises:
         ValueError: before ``init()``; this rank is not in the process set.
@@ -40,40 +40,40 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
     ) -> None:
         self.dataset, self.shuffle, self.seed, self.process_set = dataset, shuffle, seed, process_set
         self.epoch = 0
-        self.processed_num = 0  # of the epoch's order, from its start
-        self.processed_indices: set[int] = set()  # wherever they lie in it
-        self.indices: list[int] = []  # this rank's, as last dealt out
+        self.processed_num = 0  # indices processed, from the start of the epoch's order
+        self.processed_indices: set[int] = set()  # further processed indices, anywhere in the order
+        self.indices: list[int] = []  # this rank's indices in the last iteration
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """A new epoch, of which nothing has been processed; to be called when the last one is over."""
+        """Begins a new epoch without processed indices. Call it at the end of the previous epoch."""
         self.epoch, self.processed_num = epoch, 0
         self.processed_indices.clear()
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Every rank has processed a batch of ``batch_size`` (``batch_idx`` is there because Horovod has it)."""
+        """Records that every rank has processed a batch of ``batch_size``. (Horovod has ``batch_idx``.)"""
         self.processed_num += batch_size * self.num_replicas
 
     def record_indices(self, indices: Iterable[int]) -> None:
-        """These indices have been processed, on whatever rank; to be told to the samplers of all ranks."""
+        """Records that these indices have been processed, by any rank. Call it on all ranks."""
         self.processed_indices.update(int(index) for index in indices)
 
     def state_dict(self) -> dict[str, Any]:
-        """How far the epoch has come."""
+        """Returns the progress of the epoch."""
         state: dict[str, Any] = {"epoch": self.epoch, "processed_num": self.processed_num}
         if self.processed_indices:
             state["processed_indices"] = sorted(self.processed_indices)
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up where the sampler that gave the state was."""
+        """Restores the progress that ``state_dict`` returned."""
         self.epoch, self.processed_num = state_dict["epoch"], state_dict.get("processed_num", 0)
         self.processed_indices = set(state_dict.get("processed_indices", ()))
         self.reset()
 
     def reset(self) -> None:
-        """Deals out what is left of the epoch to the ranks that there are now."""
+        """Distributes the rest of the epoch over the current ranks."""
         session()  # raises before init()
         self.num_replicas, self.rank = self.process_set.size(), self.process_set.require_rank()
         order = list(range(len(self.dataset)))

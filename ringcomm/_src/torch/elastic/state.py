@@ -1,4 +1,7 @@
-"""States of models, optimizers, samplers and whatever else has a state_dict."""
+"""Elastic states of models, optimizers, samplers and other objects with a state_dict.
+
+`TorchState` selects a `StateHandler` for each of its values by the value's type.
+"""
 
 from __future__ import annotations
 
@@ -12,46 +15,49 @@ from torch.utils._pytree import tree_flatten
 from ringcomm._src.elastic.member.state import ObjectState
 from ringcomm._src.named import runtime
 from ringcomm._src.named.objects import broadcast_object
-from ringcomm._src.torch.elastic import packing  # noqa: F401  tensors are packed
+from ringcomm._src.torch.elastic import packing  # noqa: F401  registers the packing of tensors
 from ringcomm._src.torch.elastic.sampler import ElasticSampler
 from ringcomm._src.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from ringcomm._src.torch.kind import device_module
 
 
 class StateHandler:
-    """How a value is saved and brought back. One of your own has `save`, `restore` and `sync`, as in Horovod, and keeps
-    what it saves in attributes; or `contents` and `put_back`, which spares a copy."""
+    """Saves and restores a value.
+
+    A custom handler has `save`, `restore` and `sync`, as in Horovod, and stores what it saves in
+    attributes. Or it has `contents` and `put_back`, which saves a copy.
+    """
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def save(self) -> None:
-        """Notes the value as it is."""
+        """Saves a copy of the value."""
         self._saved = copy.deepcopy(self.contents())
 
     def restore(self) -> None:
-        """Brings it back as it was saved."""
+        """Restores the saved value."""
         self.put_back(self._saved)
 
     def sync(self) -> None:
-        """Gives all ranks the value of rank 0."""
+        """Broadcasts the value of rank 0 to all ranks."""
         contents = broadcast_object(self.contents() if runtime.rank() == 0 else None, 0, "elastic.sync")
         if runtime.rank() != 0:
             self.put_back(contents)
 
     def set_value(self, value: Any) -> None:
-        """Another object takes its place."""
+        """Replaces the value by another object."""
         self.value = value
         if type(self).contents is StateHandler.contents:
             self.save()
 
     def contents(self) -> Any:
-        """What is to be kept of the value."""
+        """Returns the parts of the value to store."""
         self.save()
         return {name: it for name, it in vars(self).items() if name != "value"}
 
     def put_back(self, contents: Any) -> None:
-        """What `contents` gave, perhaps in another process."""
+        """Restores the value from a result of `contents`, perhaps from another process."""
         vars(self).update(contents)
         self.restore()
 
@@ -65,21 +71,22 @@ class _WithStateDict(StateHandler):
 
 
 class ModelStateHandler(_WithStateDict):
-    """Of a torch.nn.Module."""
+    """Handles a torch.nn.Module."""
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
 
 
 class OptimizerStateHandler(_WithStateDict):
-    """Of a torch.optim.Optimizer. What compression has left out is not part of it: it begins at zero on every rank."""
+    """Handles a torch.optim.Optimizer. Residuals of compression are not included; they restart at
+    zero on every rank."""
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
 
 
 class SamplerStateHandler(_WithStateDict):
-    """Of an ElasticSampler: what is left of the epoch is dealt out anew."""
+    """Handles an ElasticSampler: the rest of the epoch is distributed again."""
 
 
 Registry = list[tuple[type, Callable[[Any], StateHandler]]]
@@ -91,7 +98,7 @@ _registry: Registry = [
 
 
 def get_handler_registry() -> Registry:
-    """Pairs of a type and the handler for its values; the first that fits is taken."""
+    """Returns pairs of a type and the handler of its values. The first pair that matches is used."""
     return _registry
 
 
@@ -110,12 +117,13 @@ def _handler_of(value: Any) -> StateHandler | None:
 
 
 class TorchState(ObjectState):
-    """A model, an optimizer, samplers, and attributes.
+    """An elastic state of a model, an optimizer, samplers, and attributes.
 
     Args:
-        model, optimizer: as they are after broadcasts, if any; wrapped optimizers too.
-        kwargs: further values: what has a state_dict (learning-rate schedulers, GradScaler, more models and
-            optimizers, `ElasticSampler`) is saved by that, all else as it is: epoch=0, batch=0.
+        model, optimizer: pass them after their broadcasts, if any; distributed optimizers are allowed.
+        kwargs: further values. Those with a state_dict (learning-rate schedulers, GradScaler, more
+            models and optimizers, `ElasticSampler`) are saved by it, all others as they are: epoch=0,
+            batch=0.
     """
 
     _handlers: dict[str, StateHandler]
@@ -144,8 +152,10 @@ class TorchState(ObjectState):
         }
 
     def _settle(self) -> None:
-        """Devices have done what any stream of theirs was given: what is kept is whole, and nothing comes late over
-        what is brought back."""
+        """Waits until devices have completed the work of all streams.
+
+        Then a saved state is complete, and no earlier work overwrites a restored state.
+        """
         states = [handler.contents() for handler in self._handlers.values() if isinstance(handler, _WithStateDict)]
         tensors = [one for one in tree_flatten((states, super().contents()))[0] if isinstance(one, torch.Tensor)]
         for device in {one.device for one in tensors if not one.is_cpu}:

@@ -1,1 +1,1 @@
-"""Optimizers of ranks that do not meet at every step: LocalSGD, DiLoCo and SlowMo, EASGD, gradients one step late."""
+"""Optimizers whose ranks exchange weights or gradients less often than every step, late, or through shared weights."""

@@ -1,4 +1,8 @@
-"""Any torch optimizer at dedicated servers: where the store has no rule of its own, their scripts take the steps."""
+"""Steps of any torch optimizer at dedicated servers of a ParameterServer.
+
+The store applies common rules natively. For other optimizers, the servers' scripts take the steps
+in Python.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from ringcomm._src.torch.relaxed.replica import TensorReplica
 
 
 class _Part:
-    """Of a parameter group: the tensors that lie in this rank's shard, all of each."""
+    """The tensors of one parameter group that are in this rank's shard, each of them completely."""
 
     def __init__(self, shards: Shards, parameters: list[torch.Tensor]) -> None:
         own = shards.own()
@@ -32,7 +36,7 @@ class _Part:
         return self.own.shard.claim(self.own.clocks, self.sum.ctypes.data)
 
     def replace(self) -> None:
-        """By what the step has made of the weights; whoever waits goes on."""
+        """Replaces the shard's weights by the result of the step, and wakes the ranks that wait."""
         if self.replica is not None:
             self.replica.read(0, self.sum)
         self.own.apply(_core.RuleOptions("put"), whole(len(self.sum)), (self.sum, None, None))
@@ -41,8 +45,10 @@ class _Part:
 
 
 def serve(optimizer: Any, store: Store) -> None:
-    """Takes the optimizer's step with what workers have brought, until all have finished. The optimizer's options are
-    this rank's."""
+    """Takes the optimizer's step with the gradients of the workers, until all have finished.
+
+    The options of the optimizer are this rank's.
+    """
     parts = [_Part(shards, group["params"]) for shards, group in zip(store.shards, optimizer.param_groups, strict=True)]
     clocks = parts[0].own.clocks
     while True:

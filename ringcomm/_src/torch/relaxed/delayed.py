@@ -1,4 +1,7 @@
-"""Gradients one step late: they travel while the next ones are made."""
+"""Gradients one step late: they are sent while backward computes the next ones.
+
+`late_optimizer` implements ``DistributedOptimizer(delay=1)``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from ringcomm._src.torch.relaxed.replica import GradientReplica
 
 
 class LateGradients(Method):
-    """This step's gradients are sent, and the last step's come: x_{t+1} = x_t - lr (mean of g_{t-1}).
+    """Sends this step's gradients and returns the last step's: x_{t+1} = x_t - lr (mean of g_{t-1}).
 
     Source: Li et al., "Pipe-SGD", arXiv:1811.03619.
     """
@@ -35,15 +38,17 @@ class LateGradients(Method):
             self._landed,
             [(wire, None)] * 2,
         )
-        self._pending: Flat | None = None  # come, and not used yet
+        self._pending: Flat | None = None  # received, not used yet
         self._keeping = False
         self.exchanges = 0
         super().__init__(name, process_set)
-        self.take: Callable[[], Any] = lambda: None  # a step of the optimizer, once this rank makes none itself
+        self.take: Callable[[], Any] = lambda: None  # takes a step of the optimizer, after this rank's last own step
 
     def exchange(self, counted: bool) -> bool:
-        """Sends the gradients, which count or not, and puts those of the step before in their place. False if there has
-        been none."""
+        """Sends the gradients, and replaces them by those of the step before. Returns False if there are none.
+
+        `counted`: this rank's gradients are part of the mean.
+        """
         self.steps = self._lane.steps = self.steps + 1
         self._lane.begin(counted=counted)
         if self._pending is not None:
@@ -85,7 +90,7 @@ class LateGradients(Method):
         return self._stats(self.exchanges, self._lane.waited, self._lane.bytes, distance=0.0)
 
     def state(self) -> dict[str, Any]:
-        """Waits for the gradients under way, which are part of it."""
+        """Waits for the gradients in flight, which are part of the state."""
         self._keeping = True
         try:
             while self._lane.flying:
@@ -108,7 +113,8 @@ def late_optimizer(
     delay: int,
     refused: Mapping[str, Any],
 ) -> Any:
-    """``DistributedOptimizer(delay=1)``. `refused`: what does not go with it, if it is not None."""
+    """Returns the optimizer of ``DistributedOptimizer(delay=1)``. `refused`: arguments that it
+    excludes, unless None."""
     if delay != 1:
         raise ValueError(f"delay={delay}: 0, or 1 for gradients that come one step late")
     if op not in (Average, Sum):

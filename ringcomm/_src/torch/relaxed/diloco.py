@@ -1,4 +1,4 @@
-"""DiLoCo and SlowMo: an outer optimizer on what the ranks' weights have changed by."""
+"""DiLoCo and SlowMo: an outer optimizer steps on the change of the ranks' weights."""
 
 from __future__ import annotations
 
@@ -27,31 +27,37 @@ def DiLoCo(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer`` that steps on this rank's gradients; from time to time an outer one (SGD with
-    Nesterov's momentum) steps from the last common weights a with a - (mean of the ranks' weights) for a gradient.
+    """Returns an optimizer that takes local steps; an outer optimizer periodically combines the ranks' weights.
 
-    The defaults are DiLoCo's, whose inner optimizer is AdamW. SlowMo is ``outer_lr=1.0, outer_momentum=0.5,
-    nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: a part of the parameters at a time travels while
-    steps go on. ``outer_lr=1, outer_momentum=0`` is LocalSGD. The model (``global_weights()``) is a.
+    The outer optimizer is SGD with Nesterov momentum. It steps from the last common weights a, with
+    a - (mean of the ranks' weights) as its gradient.
 
-    Source: Douillard et al., arXiv:2311.08105 and arXiv:2501.18512; Wang et al. (SlowMo), arXiv:1910.00643.
+    The defaults are DiLoCo's, whose inner optimizer is AdamW. SlowMo is ``outer_lr=1.0,
+    outer_momentum=0.5, nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: one part of the
+    parameters at a time is sent while steps continue. ``outer_lr=1, outer_momentum=0`` is LocalSGD. The
+    model (``global_weights()``) is a.
+
+    Source: Douillard et al., arXiv:2311.08105 and arXiv:2501.18512; Wang et al. (SlowMo),
+    arXiv:1910.00643.
 
     Args:
-        optimizer: any but LBFGS.
+        optimizer: any except LBFGS.
         every: steps in which every parameter is exchanged once, or a time such as "2s".
-        outer_lr, outer_momentum, nesterov: the outer optimizer's.
-        fragments: the parameters are cut into so many parts of about equal size, of which one is exchanged every
-            every/fragments steps.
-        delay: steps from the beginning of an exchange to the use of what came of it; less than ``every``.
-        blend: with a delay, the share of this rank's weights in its new ones; the rest is a's.
-        model: its floating buffers (BatchNorm's statistics) are averaged at each exchange of the last fragment.
-        wire: what a change travels as between hosts: "float16", "bfloat16", or a wire format such as
-            ``Compression.int8`` or ``.int4``, whose losses are added to the next one.
-        named_parameters: as DistributedOptimizer's; names for errors.
+        outer_lr, outer_momentum, nesterov: options of the outer optimizer.
+        fragments: number of parts of about equal size into which the parameters are divided. One part is
+            exchanged every every/fragments steps.
+        delay: steps from the beginning of an exchange to the use of its result; less than ``every``.
+        blend: with a delay, the share of this rank's weights in its new weights; the rest is a's.
+        model: its floating-point buffers (BatchNorm's statistics) are averaged at each exchange of the
+            last fragment.
+        wire: data format of a change between hosts: "float16", "bfloat16", or a wire format such as
+            ``Compression.int8`` or ``.int4``, whose residual is added to the next change.
+        named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks.
 
     Raises:
-        ValueError: arguments that are none, or do not go together. MismatchError: on every rank, ranks differ.
+        ValueError: arguments are invalid, or exclude each other. MismatchError: on every rank, if ranks
+            differ.
     """
     wire = wire_of(wire, narrow_only=False)
     outer = {"lr": outer_lr, "momentum": outer_momentum, "nesterov": nesterov, "blend": blend}

@@ -15,7 +15,7 @@ from ringcomm._src.torch.relaxed.optimizer import RelaxedOptimizer, relaxed, rep
 
 
 class _EASGD(RelaxedOptimizer):
-    """What EASGD adds to an optimizer's class."""
+    """Base class that EASGD adds to the optimizer's class."""
 
     def _gradients_made(self, scaler: Any) -> None:
         if isinstance(self._method, ElasticPulls):
@@ -34,32 +34,35 @@ def EASGD(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer`` that steps on this rank's gradients; from time to time its weights are pulled to
-    a centre, and the centre to them: d = beta/p (x - c), x <- x - d, c <- c + d. Ranks stay apart, so that they
+    """Returns an optimizer that takes local steps, and periodically pulls its weights and a centre together.
+
+    The pull is d = beta/p (x - c), x <- x - d, c <- c + d. Ranks keep different weights, so that they
     explore. The model (``global_weights()``) is the centre.
 
-    Source: Zhang, Choromanska and LeCun, arXiv:1412.6651 (with a momentum in ``optimizer``, EAMSGD); overlapped: You,
-    Buluc and Demmel, arXiv:1708.02983.
+    Source: Zhang, Choromanska and LeCun, arXiv:1412.6651 (with a momentum in ``optimizer``, EAMSGD);
+    overlapped: You, Buluc and Demmel, arXiv:1708.02983.
 
     Args:
-        optimizer: any but LBFGS.
+        optimizer: any except LBFGS.
         every: steps between exchanges, or a time such as "200ms".
         beta: the pull of all ranks together, in (0, 1].
-        mode: "sync": all ranks at the same time, by one all-reduce. "async": each rank when it has made its steps, with
-            a centre in memory that the host's ranks share: none waits for another. "round_robin": so, in turns.
-        overlap: in "sync", weights travel during the next step, which is counted in it: they are those before it.
-        model: its floating buffers (BatchNorm's statistics) are averaged too; in the other modes they are pulled as
-            weights are.
-        wire: in "sync", what travels between hosts: "float16", "bfloat16", or a wire format such as
+        mode: "sync": all ranks at the same time, by one all-reduce. "async": each rank after its own
+            steps, with a centre in memory that the host's ranks share; no rank waits. "round_robin":
+            like "async", but in turns.
+        overlap: in "sync", weights are sent during the next step, which counts towards ``every``. The
+            weights sent are those from before that step.
+        model: its floating-point buffers (BatchNorm's statistics) are averaged too; in the other modes
+            they are pulled like weights.
+        wire: in "sync", the data format between hosts: "float16", "bfloat16", or a wire format such as
             ``Compression.int8``.
-        on_loss: in the other modes: "end", or "continue": ranks go on if one has died, as far as the launcher lets
-            them.
-        named_parameters: as DistributedOptimizer's; names for errors.
+        on_loss: in the other modes: "end", or "continue": ranks continue after another rank has died, if
+            the launcher lets them.
+        named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks; in the other modes, of one host.
 
     Raises:
-        ValueError: arguments that are none. MismatchError: on every rank, ranks differ. UnsupportedError: ranks share
-            no memory.
+        ValueError: arguments are invalid. MismatchError: on every rank, if ranks differ.
+        UnsupportedError: ranks share no memory.
     """
     if mode not in ("sync", "async", "round_robin"):
         raise ValueError(f'mode={mode!r}: "sync", "async" or "round_robin"')

@@ -1,4 +1,4 @@
-"""Threshold sharing of what optimizers change."""
+"""Gradient sharing: ranks exchange only the large changes that their optimizers make."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ def GradientSharing(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer``, of whose steps ranks tell each other only what is large: what this rank's step
-    would change, over the number of ranks, is added to a residual; of each element that has reached the threshold a
-    sign travels, every rank moves that weight by the threshold, and the residual keeps the rest. Weights are the same
-    on all ranks. Elements are sent as indices, or as two bits of each where they are many.
+    """Returns an optimizer whose ranks exchange only large changes of weights, by a threshold.
 
-    Source: Strom, "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech 2015; DL4J's
-    SharedTrainingMaster.
+    The change by this rank's step, divided by the number of ranks, is added to a residual. For each
+    element that reaches the threshold a sign is sent, every rank moves that weight by the threshold, and
+    the residual keeps the rest. Weights are equal on all ranks. Elements are sent as indices, or as two
+    bits per element if they are many.
+
+    Source: Strom, "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech
+    2015; DL4J's SharedTrainingMaster.
 
     Args:
-        optimizer: any but LBFGS; its state is each rank's own.
-        threshold: what a weight moves by at once.
-        adaptive: the threshold follows the density of what is sent, to keep it between 0.0001 and 0.01.
-        named_parameters: as DistributedOptimizer's; names for errors.
+        optimizer: any except LBFGS; its state is local to each rank.
+        threshold: change of a weight for one sign.
+        adaptive: adapts the threshold to keep the density of the data sent between 0.0001 and 0.01.
+        named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks.
 
     Raises:
-        ValueError: a threshold that is not positive. MismatchError: ranks differ.
+        ValueError: the threshold is not positive. MismatchError: ranks differ.
     """
     if not threshold > 0:
         raise ValueError(f"threshold={threshold}: a positive number")

@@ -1,4 +1,4 @@
-"""Optimizers that step with gradients which a method gives them for their own."""
+"""The base class of optimizers that step with gradients which a method returns in exchange for local ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from ringcomm._src.torch.wrapped import SkipsSynchronize, taking_the_step
 
 
 class GradientsOptimizer(SkipsSynchronize, RelaxedOptimizer):
-    """What is added where the method gives gradients for gradients: its ``exchange(counted)`` puts them in their place,
-    and says whether there are any."""
+    """Base class for methods that exchange gradients.
 
-    _came = False  # whether there are gradients to step with
+    The method's ``exchange(counted)`` replaces the gradients, and returns True if there are any.
+    """
+
+    _came = False  # there are gradients to step with
 
     def synchronize(self) -> None:
-        """Gives this step's gradients, and puts what comes in return into ``.grad``."""
+        """Exchanges this step's gradients, and puts the result into ``.grad``."""
         self._came = self._method.exchange(counted=True)
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Gives the gradients and takes the optimizer's step with what comes in return, if anything does (gradients one
-        step late: not in the first step). An overflow (``grad_scaler``) leaves this rank's gradients out."""
+        """Exchanges the gradients, and takes the optimizer's step with the result, if there is one.
+
+        With gradients one step late there is none in the first step. After an overflow
+        (``grad_scaler``) this rank's gradients are skipped.
+        """
         loss, counted = evaluated(self, closure, grad_scaler)
         if self._should_synchronize:
             self._came = self._method.exchange(counted)
@@ -31,6 +36,8 @@ class GradientsOptimizer(SkipsSynchronize, RelaxedOptimizer):
         return loss if closure is not None else result
 
     def finish(self) -> None:
-        """This rank makes no more steps: it takes those that the others' gradients ask for, until all have finished.
-        Collective."""
+        """Ends this rank's steps. Collective.
+
+        The rank takes the steps that other ranks' gradients require, until all have finished.
+        """
         self._method.finish(lambda: self._base.step(self))

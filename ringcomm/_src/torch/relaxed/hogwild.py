@@ -1,4 +1,4 @@
-"""Hogwild: all ranks of a host train one and the same weights, in memory that they share."""
+"""Hogwild: all ranks of a host train the same weights in shared memory."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LINE = 64  # bytes: tensors begin at cache lines
 
 
 class SharedWeights(Method):
-    """The method behind Hogwild: puts tensors into shared memory, where they stay until all ranks have finished."""
+    """The method behind Hogwild: moves tensors into shared memory until all ranks have finished."""
 
-    has_own_model = True  # the weights are it, at any time
+    has_own_model = True  # the shared weights are the model at any time
 
     def __init__(
         self, name: str, tensors: list[torch.Tensor], process_set: Any, on_loss: str, every: int | str
@@ -80,7 +80,7 @@ class SharedWeights(Method):
 
     @property
     def updates(self) -> int:
-        """Steps of all ranks."""
+        """Number of steps of all ranks."""
         return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class SharedWeights(Method):
 
 
 class _Hogwild(RelaxedOptimizer):
-    """What Hogwild adds to an optimizer's class."""
+    """Base class that Hogwild adds to the optimizer's class."""
 
     _locked: bool
 
@@ -115,25 +115,29 @@ def Hogwild(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer``, all of whose ranks step on one and the same weights, in memory that the ranks of
-    a host share: nothing is sent, and nobody waits. Each rank keeps its own optimizer state. Other ranks' steps are
-    seen while a gradient is computed; now and then one is lost, in part. Between the constructor and ``finish()`` the
-    parameters lie in that memory; afterwards in each rank's own.
+    """Returns an optimizer whose ranks step on the same weights, which the ranks of a host share in memory.
+
+    Nothing is sent, and no rank waits. Each rank has a separate optimizer state. Steps of other ranks are
+    visible while a gradient is computed; occasionally a part of a step is lost. Between the constructor
+    and ``finish()`` the parameters are in shared memory, afterwards in each rank's own memory.
 
     Source: Recht, Re, Wright and Niu, arXiv:1106.5730.
 
     Args:
-        optimizer: any but LBFGS. Its kernels write the weights: ``foreach=False`` does so in fewest passes.
-        update: "racy", or "locked": one rank's step at a time.
-        model: its floating buffers (BatchNorm's statistics) are shared too.
-        every: with several hosts, each has weights of its own, and after so many steps of its first rank (or a time
-            such as "200ms") they become the mean of all hosts', by adding how that differs from what was sent.
-        on_loss: on one host: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
-        named_parameters: as DistributedOptimizer's; names for errors.
+        optimizer: any except LBFGS. Its kernels write the weights; ``foreach=False`` needs the fewest
+            passes.
+        update: "racy", or "locked": one rank steps at a time.
+        model: its floating-point buffers (BatchNorm's statistics) are shared too.
+        every: with several hosts, each host has separate weights. After this number of steps of a host's
+            first rank (or a time such as "200ms"), the weights become the mean of all hosts': the
+            difference between the mean and the weights sent is added.
+        on_loss: on one host: "end", or "continue": ranks continue after another rank has died, if the
+            launcher lets them.
+        named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks; with several hosts, all.
 
     Raises:
-        ValueError: arguments that are none; parameters that are not in CPU memory. MismatchError: ranks differ.
+        ValueError: arguments are invalid; parameters are not in CPU memory. MismatchError: ranks differ.
         UnsupportedError: ranks of a host share no memory.
     """
     if update not in ("racy", "locked"):

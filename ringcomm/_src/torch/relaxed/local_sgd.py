@@ -1,4 +1,4 @@
-"""Local SGD: ranks train on their own, and average their weights from time to time."""
+"""Local SGD: ranks train separately, and average their weights from time to time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ringcomm._src.torch.relaxed.replica import GradientReplica, TensorReplica, 
 
 
 class _LocalSGD(RelaxedOptimizer):
-    """What LocalSGD adds to an optimizer's class."""
+    """Base class that LocalSGD adds to the optimizer's class."""
 
     _momentum: str
-    _synchronous: int  # steps at the beginning
+    _synchronous: int  # first steps, in which gradients are averaged
     _gradients: Lane | None
 
     def _gradients_made(self, scaler: Any) -> None:
@@ -36,8 +36,10 @@ class _LocalSGD(RelaxedOptimizer):
 
 
 class _WithState(TensorReplica):
-    """Parameters, and what the optimizer keeps of each that has its shape: momenta and variances. Zeros stand for what
-    it does not have yet."""
+    """Parameters, and the optimizer's state with their shapes: momenta and variances.
+
+    State that does not exist yet counts as zeros.
+    """
 
     def __init__(self, optimizer: Any, parameters: list[torch.Tensor], model: torch.nn.Module | None) -> None:
         super().__init__(parameters, statistics_of(model))
@@ -56,14 +58,17 @@ class _WithState(TensorReplica):
 
 
 def _kept_by(optimizer: Any) -> list[str]:
-    """What the optimizer keeps of a parameter that has its shape: found by a step of one of its class."""
+    """Returns the keys of the optimizer's state that have the parameter's shape.
+
+    They are found by a step of a trial optimizer of the same class.
+    """
     probe = torch.zeros(2, requires_grad=True)
     probe.grad = torch.zeros(2)
     group = {key: value for key, value in optimizer.param_groups[0].items() if key != "params"}
     base: Any = optimizer._base
     trial: Any = object.__new__(base)
     torch.optim.Optimizer.__init__(trial, [{"params": [probe], **group}], dict(optimizer.defaults))
-    with contextlib.suppress(KeyError):  # one whose constructor makes the state, as Adagrad's: it is there
+    with contextlib.suppress(KeyError):  # an optimizer such as Adagrad, whose constructor makes the state: it exists
         base.step(trial)
     seen = [(trial.state[probe], probe)] + [(state, p) for p, state in optimizer.state.items()]
     return sorted({key for state, p in seen for key, value in state.items() if _like(value, p)})
@@ -85,8 +90,9 @@ def LocalSGD(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer`` that steps on this rank's gradients, and from time to time replaces the weights
-    by the mean of all ranks'::
+    """Returns an optimizer that takes local steps, and periodically replaces the weights by the mean over all ranks.
+
+    Each step uses this rank's gradients::
 
         optimizer = hvd.LocalSGD(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=8, model=model)
         with optimizer:
@@ -94,28 +100,31 @@ def LocalSGD(
                 ...
                 optimizer.step()
 
-    The first rank's weights become all ranks' when it is made, which is collective. Communication is 1/every of
-    DistributedOptimizer's. A slow network is what it cures; a slow rank, only with a time for ``every``.
+    The call is collective, and broadcasts the first rank's weights. Communication is 1/every of
+    DistributedOptimizer's. This helps with a slow network. It helps with a slow rank only if ``every``
+    is a time.
 
-    Source: Stich, arXiv:1805.09767; post-local (``start``): Lin et al., arXiv:1808.07217; hierarchical (``groups``):
-    Castiglia et al., arXiv:2007.13819; ``overlap``: Shen et al., arXiv:1906.12043.
+    Source: Stich, arXiv:1805.09767; post-local (``start``): Lin et al., arXiv:1808.07217; hierarchical
+    (``groups``): Castiglia et al., arXiv:2007.13819; ``overlap``: Shen et al., arXiv:1906.12043.
 
     Args:
-        optimizer: any but LBFGS.
-        every: steps between exchanges, or a time such as "200ms": each rank comes at the end of its first step after
-            it, so that none waits for longer than another's step.
-        start: so many steps first in which gradients are averaged, as DistributedOptimizer does.
-        momentum: what becomes of the optimizer's state at an exchange: "local" (nothing), "average", "reset".
-        groups: in place of ``every``: ``{4: "host", 16: "all"}``: among this host's ranks every 4 steps, among all
-            every 16. Values may be process sets; each number divides the next.
-        overlap: weights travel while steps go on; a round ends where the next begins: x <- x + mean - what was sent.
-        model: its floating buffers (BatchNorm's statistics) are averaged too.
-        wire: "float16" or "bfloat16": what travels between hosts.
-        named_parameters: as DistributedOptimizer's; names for errors.
+        optimizer: any except LBFGS.
+        every: steps between exchanges, or a time such as "200ms". With a time, each rank exchanges after
+            its first step past it, so ranks wait for at most one step of another rank.
+        start: number of first steps in which gradients are averaged, as DistributedOptimizer does.
+        momentum: effect of an exchange on the optimizer's state: "local" (none), "average", "reset".
+        groups: replaces ``every``. ``{4: "host", 16: "all"}``: among this host's ranks every 4 steps,
+            among all ranks every 16. Values may be process sets; each number divides the next.
+        overlap: weights are sent while steps continue. A round ends where the next one begins:
+            x <- x + mean - (the weights that were sent).
+        model: its floating-point buffers (BatchNorm's statistics) are averaged too.
+        wire: "float16" or "bfloat16": data format between hosts.
+        named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks.
 
     Raises:
-        ValueError: arguments that are none, or do not go together. MismatchError: on every rank, ranks differ.
+        ValueError: arguments are invalid, or exclude each other. MismatchError: on every rank, if ranks
+            differ.
     """
     if momentum not in ("local", "average", "reset"):
         raise ValueError(f'momentum={momentum!r}: "local", "average" or "reset"')

@@ -1,4 +1,7 @@
-"""What is added to an optimizer's class where ranks exchange weights from time to time."""
+"""The base class of optimizers that exchange weights periodically, and the checks before one is made.
+
+LocalSGD, EASGD, DiLoCo, Gossip and others call `relaxed`, and then set the method that exchanges.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,23 @@ from ringcomm._src.torch.relaxed.replica import TensorReplica, statistics_of, te
 from ringcomm._src.torch.wrapped import MARK, Wrapper, taking_the_step, wrapped
 from ringcomm._src.training.plan_agreement import require_equal_texts
 
-_KEY = "relaxed"  # in a state_dict
+_KEY = "relaxed"  # key in a state_dict
 
 
 class RelaxedOptimizer(Exchanging, Wrapper):
-    """An optimizer that steps on this rank's gradients, and exchanges when that is due. Use it in a ``with`` statement,
-    or call ``finish()`` at the end: ranks may make different numbers of steps."""
+    """An optimizer that steps on this rank's gradients, and exchanges when an exchange is due.
+
+    Use it in a ``with`` statement, or call ``finish()`` at the end: ranks may make different
+    numbers of steps.
+    """
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Takes the optimizer's step, and exchanges what is due then. An overflow (``grad_scaler`` is given by
-        ``torch.amp.GradScaler.step``) leaves out this rank's own step alone, which is counted all the same."""
+        """Takes the optimizer's step, and then exchanges what is due.
+
+        ``torch.amp.GradScaler.step`` passes ``grad_scaler``. After an overflow this rank skips its
+        own step only, which counts all the same.
+        """
         if grad_scaler is not None:
             loss_scaling.unscale(self, grad_scaler)
         if closure is None:
@@ -46,7 +55,7 @@ class RelaxedOptimizer(Exchanging, Wrapper):
             self._exchanged()
         return result
 
-    _step_supports_amp_scaling = True  # torch.amp.GradScaler calls step() after an overflow too
+    _step_supports_amp_scaling = True  # torch.amp.GradScaler then calls step() after an overflow too
 
     def _evaluating(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
@@ -60,27 +69,30 @@ class RelaxedOptimizer(Exchanging, Wrapper):
         return self._base.step(self, *arguments, **kwargs)
 
     def _gradients_made(self, scaler: Any) -> None:
-        """The step is about to be taken; gradients are unscaled."""
+        """Called before the step is taken, with unscaled gradients."""
 
     def _exchanged(self) -> None:
-        """Weights have been."""
+        """Called after weights were exchanged."""
 
     def exchange_now(self) -> None:
-        """Exchanges everything between all ranks, whatever is due. Collective."""
+        """Exchanges everything between all ranks, even if it is not due. Collective."""
         self._method.exchange_now()
 
     @property
     def has_own_model(self) -> bool:
-        """Whether the method's model is something of its own (an anchor, a centre): any rank may look at it alone."""
+        """True if the method's model is separate data (an anchor, a centre), which a single rank may read."""
         return self._method.has_own_model
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's, and this rank's part of the method under "relaxed": to go on exactly, on as many ranks. To
-        go on on others, save ``global_weights()`` and start anew."""
+        """Returns the optimizer's state_dict, with this rank's state of the method under the key "relaxed".
+
+        It continues exactly, on the same number of ranks. For another number of ranks, save
+        ``global_weights()`` and start anew.
+        """
         return self._base.state_dict(self) | {_KEY: self._method.state()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes up what ``state_dict`` gave, or a plain optimizer's."""
+        """Loads a result of ``state_dict``, or the state_dict of a plain optimizer."""
         self._base.load_state_dict(self, {key: value for key, value in state_dict.items() if key != _KEY})
         if _KEY in state_dict:
             self._method.load(state_dict[_KEY])
@@ -97,12 +109,15 @@ class RelaxedOptimizer(Exchanging, Wrapper):
             )
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
-        """Raises UnsupportedError: replicas are cut up when the optimizer is wrapped."""
+        """Raises UnsupportedError: replicas are laid out when the optimizer is wrapped."""
         raise UnsupportedError("add parameter groups to the optimizer before it is wrapped")
 
 
 def evaluated(optimizer: Any, closure: Callable[[], Any] | None, scaler: Any) -> tuple[Any, bool]:
-    """The closure's loss, if there is one; and whether this rank's gradients, which are unscaled then, are finite."""
+    """Returns the closure's loss, if there is one, and True if this rank's gradients are finite.
+
+    With a scaler the gradients are unscaled first.
+    """
     loss = None
     if closure is not None:
         with torch.enable_grad():
@@ -121,11 +136,13 @@ def relaxed(
     additions: type[RelaxedOptimizer] = RelaxedOptimizer,
     **settings: Any,
 ) -> tuple[Any, str, list[torch.Tensor]]:
-    """The optimizer again, as one of a subclass of its class; a name for what it exchanges; its parameters. Collective:
-    ranks compare parameters and settings. ``who``: asks for it.
+    """Returns the optimizer with a subclass of its class, a name for its exchanges, and its parameters.
+
+    Collective: ranks compare parameters and settings. ``who``: name of the public function, for errors.
 
     Raises:
-        ValueError: it is distributed already, or an LBFGS, or takes parameters that are not of floating dtypes.
+        ValueError: the optimizer is distributed already, or an LBFGS, or has parameters of dtypes that
+            are not floating-point.
         MismatchError: on every rank, if they differ.
     """
     if getattr(optimizer, MARK, False):

@@ -1,4 +1,4 @@
-"""An optimizer whose steps are taken where the weights lie, by whoever has a gradient."""
+"""ParameterServer: an optimizer whose steps are applied to shared weights, by the rank that has a gradient."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _RULES: dict[type, Callable[[Mapping[str, Any]], updates.Update]] = {
 
 
 def rule_of(kind: type, group: Mapping[str, Any]) -> updates.Update:
-    """Of a parameter group. Raises ValueError: the store has no such rule."""
+    """Returns the store's rule for a parameter group. Raises ValueError if the store has none."""
     make = _RULES.get(kind)
     if make is None:
         known = ", ".join(one.__name__ for one in _RULES)
@@ -67,7 +67,10 @@ def rule_of(kind: type, group: Mapping[str, Any]) -> updates.Update:
 
 
 def _rules_of(optimizer: torch.optim.Optimizer, servers: Any) -> list[updates.Update]:
-    """Of its groups; where one has none and there are servers that may be dedicated, they take the steps by hand."""
+    """Returns the rules of the optimizer's groups.
+
+    If a group has no rule and there are dedicated servers, these take the steps in Python.
+    """
     try:
         return [rule_of(type(optimizer), group) for group in optimizer.param_groups]
     except ValueError as error:
@@ -109,23 +112,28 @@ class _Served(Store):
 
 
 class _ParameterServer(RelaxedOptimizer):
-    """What ParameterServer adds to an optimizer's class."""
+    """Base class that ParameterServer adds to the optimizer's class."""
 
     @taking_the_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Hands this rank's gradients to the store, waits as the consistency says, and takes the weights. An overflow
-        (``grad_scaler``) leaves out this rank's gradients."""
+        """Pushes this rank's gradients to the store, waits as the consistency requires, and reads the weights.
+
+        After an overflow (``grad_scaler``) this rank's gradients are skipped.
+        """
         loss, counted = evaluated(self, closure, grad_scaler)
         self._method.step_of(self, counted)
         return loss
 
     def finish(self) -> None:
-        """This rank makes no more steps. Returns when none does; then all ranks hold the store's weights. Collective;
-        once more it does nothing."""
+        """Ends this rank's steps. Returns once all ranks have ended theirs; then all hold the store's weights.
+
+        Collective. Further calls do nothing.
+        """
         self._method.finish(self)
 
     def serve(self) -> None:
-        """In place of steps, on a rank that only serves: returns when all have finished, as :meth:`finish` does."""
+        """Serves in place of steps, on a dedicated server. Returns when all ranks have finished,
+        like :meth:`finish`."""
         self.finish()
 
 
@@ -142,45 +150,53 @@ def ParameterServer(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """An optimizer like ``optimizer`` whose ``step()`` hands this rank's gradients to weights that all ranks share, and
-    takes them as they are then: no rank waits for another, unless ``consistency`` says so::
+    """Returns an optimizer whose ``step()`` pushes gradients to shared weights and reads the current weights.
+
+    No rank waits for another, unless ``consistency`` requires it::
 
         optimizer = hvd.ParameterServer(torch.optim.SGD(model.parameters(), lr=0.1), consistency=hvd.SSP(4))
         with optimizer:
             ...
 
-    The optimizer's own rule, with its options as they are at each push (so schedulers work: drive them by
-    ``optimizer.updates``), is applied natively: on a server's host by the rank that pushes, under locks of 16 KB in
-    shared memory, without a message; for other hosts' ranks by the server's worker thread, whatever its script does.
-    SGD, Adam, AdamW, Adagrad and RMSprop have such rules; any other optimizer's steps are taken in Python by servers
-    that do nothing else (``if rank in servers: optimizer.serve()``). The optimizer's state is
-    the store's; weight decay is of the store's weights. With p ranks the weights see p updates where one rank makes
-    one: begin with the learning rate of one rank, and without momentum (with Async, p ranks and momentum m the usable
-    rate is about (1 - m)/p of it: Mitliagkas et al., arXiv:1605.09774).
+    The optimizer's rule is applied natively, with its options at the time of each push. (So schedulers
+    work: drive them by ``optimizer.updates``.) On a server's host, the pushing rank applies it, under
+    locks of 16 KB in shared memory, without a message. For ranks of other hosts, the server's worker
+    thread applies it, independent of its script. SGD, Adam, AdamW, Adagrad and RMSprop have such rules.
+    Steps of any other optimizer are taken in Python by dedicated servers
+    (``if rank in servers: optimizer.serve()``).
 
-    Source: Dean et al., NIPS 2012; Li et al., OSDI 2014; consistencies: `ringcomm._src.decentralized.consistency`.
+    The optimizer's state is in the store; weight decay acts on the store's weights. With p ranks the
+    weights get p updates in the time of one rank's update. Begin with the learning rate of one rank, and
+    without momentum. (With Async, p ranks and momentum m the usable rate is about (1 - m)/p of it:
+    Mitliagkas et al., arXiv:1605.09774.)
+
+    Source: Dean et al., NIPS 2012; Li et al., OSDI 2014; consistencies:
+    `ringcomm._src.decentralized.consistency`.
 
     Args:
-        optimizer: of one of these classes, or any other with dedicated servers: its options are the servers' then.
-        servers: in whose memory the weights lie: "all" ranks, so many, or a list. They train as the others do, or call
-            ``optimizer.serve()`` in place of that.
+        optimizer: of one of these classes, or any other with dedicated servers, whose options then apply.
+        servers: ranks whose memory holds the weights: "all", a number of ranks, or a list. They train
+            like the other ranks, or call ``optimizer.serve()`` instead.
         consistency: ``hvd.Async()`` (the default), ``hvd.SSP(s)``, ``hvd.SoftSync(S)``, ``hvd.Sync()``,
             ``hvd.Backup(S)``.
-        scale: "inverse": gradients that are t updates late move the weights by 1/t; or a function of t.
-        compensate: of delay (DC-ASGD, arXiv:1609.08326), as 0.04.
-        model: its floating buffers (BatchNorm's statistics) are each rank's own, and averaged by ``finish()``.
-        every: of ``across="host"``: after so many steps of its first rank (or a time such as "200ms") the hosts'
-            weights become the mean of all, by adding how that differs from what was sent.
-        on_loss: on one host: "end", or "continue": ranks go on if one has died, as far as the launcher lets them.
+        scale: "inverse": gradients that are t updates late are multiplied by 1/t; or a function of t.
+        compensate: strength of delay compensation (DC-ASGD, arXiv:1609.08326), such as 0.04.
+        model: its floating-point buffers (BatchNorm's statistics) are separate on each rank; ``finish()``
+            averages them.
+        every: for ``across="host"``: after this number of steps of a host's first rank (or a time such as
+            "200ms"), the hosts' weights become the mean of all: the difference between the mean and the
+            weights sent is added.
+        on_loss: on one host: "end", or "continue": ranks continue after another rank has died, if the
+            launcher lets them.
         across: with several hosts (or without shared memory) "service": servers are ranks of any host, and
-            ``consistency`` is between all ranks. "host": each host has a store of its own, which costs a slow network
-            less: ``servers`` and ``consistency`` are of each host's ranks.
-        named_parameters: as DistributedOptimizer's; names for errors.
+            ``consistency`` holds between all ranks. "host": each host has a separate store, which suits a
+            slow network; ``servers`` and ``consistency`` apply to each host's ranks.
+        named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks; with several hosts, all.
 
     Raises:
-        ValueError: arguments that are none; an optimizer without a native rule, and ``servers="all"``. MismatchError:
-        ranks differ. UnsupportedError: "host", and ranks of a host share no memory.
+        ValueError: arguments are invalid; the optimizer has no native rule, and ``servers="all"``.
+        MismatchError: ranks differ. UnsupportedError: "host", and ranks of a host share no memory.
     """
     consistency = consistency or Async()
     rules = _rules_of(optimizer, servers)

@@ -1,4 +1,4 @@
-"""Torch's tensors as a replica."""
+"""Torch tensors as a replica, which methods read into flat arrays and write back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _views(items: Sequence[torch.Tensor], parts: Sequence[Flat]) -> list[torch.T
 
 
 class TensorReplica(Replica[torch.Tensor]):
-    """Tensors of floating or complex dtypes, on any device."""
+    """A replica of tensors of floating or complex dtypes, on any device."""
 
     @staticmethod
     def count(item: torch.Tensor) -> int:
@@ -41,7 +41,7 @@ class TensorReplica(Replica[torch.Tensor]):
 
     @torch.no_grad()
     def read_gradients(self, flat: Flat) -> None:
-        """Of a replica of one fragment, without statistics: zeros where there is none."""
+        """Reads the gradients into `flat`; zeros where there is none. For one fragment without statistics."""
         for item, part in zip(self.items(0), self._parts(0, flat), strict=True):
             if item.grad is None:
                 part[:] = 0
@@ -49,22 +49,25 @@ class TensorReplica(Replica[torch.Tensor]):
                 self.copy_out([item.grad.to_dense() if item.grad.is_sparse else item.grad], [part])
 
     def write_gradients(self, flat: Flat) -> None:
-        """The other way."""
+        """Sets the gradients from `flat`."""
         for item in self.items(0):
             item.grad = torch.empty_like(item)
         self.copy_in([item.grad for item in self.items(0) if item.grad is not None], self._parts(0, flat))
 
     @torch.no_grad()
     def add(self, change: Flat) -> None:
-        """To weights of one fragment, which others may write meanwhile."""
+        """Adds a change to weights of one fragment, which other ranks may write concurrently."""
         items = self.items(0)
         for view, item in zip(_views(items, self._parts(0, change)), items, strict=True):
             _real(item).add_(view.to(_real(item).dtype))
 
 
 class GradientReplica(TensorReplica):
-    """The gradients of parameters, and of each whether there is one: a rank that has none counts as zeros, and where no
-    rank has one there is none after the exchange. All of it in each of two fragments, which take turns."""
+    """The gradients of parameters, each with a flag that tells if it exists on this rank.
+
+    A rank without a gradient counts as zeros. If no rank has one, there is none after the exchange.
+    Each of the two fragments holds all of it; they alternate.
+    """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         super().__init__(parameters)
@@ -92,12 +95,12 @@ class GradientReplica(TensorReplica):
 
 
 def statistics_of(model: torch.nn.Module | None) -> list[torch.Tensor]:
-    """Buffers of floating dtypes, each once: BatchNorm's running means and variances."""
+    """Returns the floating-point buffers, each once: BatchNorm's running means and variances."""
     if model is None:
         return []
     return list({id(one): one for one in model.buffers() if one.is_floating_point() or one.is_complex()}.values())
 
 
 def texts_of(names: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
-    """For a comparison between ranks."""
+    """Returns descriptions of the parameters that must be equal on all ranks."""
     return [f"'{name}' {str(p.dtype).removeprefix('torch.')} {tuple(p.shape)}" for name, p in names]

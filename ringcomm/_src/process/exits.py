@@ -222,4 +222,4 @@ def _in_child() -> None:
     for it in (*_watched.values(), *live_workers().values()):
         if hasattr(it, "_disable"):
             it._disable(error)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed in the child: destructors would wait for the worker
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed here: destructors would wait for the worker

@@ -1,4 +1,4 @@
-"""`ringrun --check-build`: what this installation can do, as Horovod's users know it."""
+"""Implements `ringrun --check-build`: lists the features of this installation in Horovod's format."""
 
 from __future__ import annotations
 

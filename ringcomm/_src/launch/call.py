@@ -1,4 +1,4 @@
-"""A rank of `ringcomm.run`: gets the function, calls it, and sends back what it returned or raised."""
+"""Runs as a rank of `ringcomm.run`: gets the function, calls it, and sends back its result or exception."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ringcomm._src.launch.rank import RANK_VARIABLES, first_number
 
 
 def connect(variables: Mapping[str, str] = os.environ) -> Connection:
-    """To the process that called ringcomm.run."""
+    """Connects to the process that called ringcomm.run."""
     where, key = variables[ADDRESS], bytes.fromhex(variables[KEY])
     if where.startswith("/"):
         return Client(where, authkey=key)
@@ -34,7 +34,8 @@ def main() -> None:
         func, args, kwargs = pickle.loads(call)
         result = dumps(func(*args, **kwargs))
     except BaseException as error:
-        # A good end by sys.exit() has no result either: then the caller says which ranks gave none.
+        # After sys.exit() with status 0 there is no result either. The caller of ringcomm.run then
+        # names the ranks without results.
         if not (isinstance(error, SystemExit) and not error.code):
             report(rank, error)
         raise
@@ -47,7 +48,7 @@ def report(rank: int, error: BaseException, variables: Mapping[str, str] = os.en
     """Sends an exception to the process that called ringcomm.run."""
     try:
         pickled = dumps(error)
-        pickle.loads(pickled)  # some exceptions can only be written
+        pickle.loads(pickled)  # some exceptions can be pickled but not unpickled
     except Exception:
         pickled = None
     text = "".join(traceback.format_exception(error))

@@ -1,4 +1,4 @@
-"""Options of jobs whose ranks come and go: Horovod's, and some of ours."""
+"""Defines ringrun's options of elastic jobs: those of Horovod, and further ones. options.py adds them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ELASTIC_TIMEOUT = 600  # seconds
 
 
 def add_arguments(group: argparse._ArgumentGroup) -> None:
-    """All of them."""
+    """Adds the options of elastic jobs to `group`."""
     add = group.add_argument
     number, often = partial(add, type=positive, metavar="N"), partial(add, type=not_negative, metavar="N")
     span = partial(add, type=seconds, metavar="SECONDS")

@@ -1,4 +1,7 @@
-"""Calls a function on ranks and returns their results: what `ringcomm.run` does."""
+"""Calls a function on the ranks of a new job and returns their results. Implements `ringcomm.run`.
+
+The ranks connect to this process: once to get the function, and once to send the result or error.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ ADDRESS, KEY = "RINGCOMM_RUN_ADDRESS", "RINGCOMM_RUN_KEY"  # in the environment 
 
 
 class RankTraceback(Exception):
-    """The cause of an exception that a rank raised: where it was raised there."""
+    """The ``__cause__`` of an exception that a rank raised: holds the traceback on that rank."""
 
     def __init__(self, rank: int, text: str) -> None:
         super().__init__(rank, text)
@@ -42,8 +45,8 @@ def call_on_ranks(
     options: Sequence[str],
     executable: str | None,
 ) -> list[Any]:
-    """As `ringcomm.run`, whose arguments have become `options` of ringrun. `size` None: it is not known before."""
-    payload = pickle.dumps((sys.path, dumps((func, tuple(args), dict(kwargs)))))  # the path is needed first
+    """Runs `func` as `ringcomm.run` does. `options`: arguments of ringrun. `size` None: not known in advance."""
+    payload = pickle.dumps((sys.path, dumps((func, tuple(args), dict(kwargs)))))  # unpickling `func` needs the path
     remote = not all(is_local(host.name) for host in hosts) or "--host-discovery-script" in options
     with Exchange(payload, remote) as exchange:
         command = [*options, "-x", ADDRESS, "-x", KEY, executable or sys.executable, "-m", "ringcomm._src.launch.call"]
@@ -52,7 +55,7 @@ def call_on_ranks(
 
 
 def dumps(it: Any) -> bytes:
-    """Pickled, with cloudpickle if it is installed. Raises ValueError if it cannot be."""
+    """Pickles `it`, with cloudpickle if it is installed. Raises ValueError if it cannot be pickled."""
     advice = ""
     try:
         import cloudpickle as pickler
@@ -69,7 +72,10 @@ def dumps(it: Any) -> bytes:
 
 
 class Exchange:
-    """Gives every rank the function, and takes what it returns or raises. Each comes twice, and is served in turn."""
+    """A server that sends the function to every rank and receives its result or exception.
+
+    Each rank connects twice. The server handles one connection at a time.
+    """
 
     def __init__(self, payload: bytes, remote: bool) -> None:
         self._payload, self._remote = payload, remote
@@ -97,7 +103,7 @@ class Exchange:
 
     @property
     def variables(self) -> dict[str, str]:
-        """For the environment of the ranks."""
+        """Variables for the environment of the ranks: the address of this server and its key."""
         if isinstance(self._listener.address, str):
             where = self._listener.address
         else:
@@ -124,11 +130,11 @@ class Exchange:
                         self._take(rank, generation, connection.recv_bytes())
                     elif word == "error":
                         self._errors.append(tuple(rest))
-            except (AuthenticationError, EOFError, OSError):  # a stranger, or a rank that died
+            except (AuthenticationError, EOFError, OSError):  # not a rank of this job, or a rank that died
                 continue
 
     def _take(self, rank: int, generation: int, result: bytes) -> None:
-        """Of an elastic job's ranks the last generation's count."""
+        """Stores the result of a rank. In an elastic job, only results of the last generation count."""
         if generation > self._generation:
             self._generation = generation
             self._results.clear()
@@ -137,17 +143,17 @@ class Exchange:
             self._results[rank] = result
 
     def results(self, size: int | None, status: int) -> list[Any]:
-        """By rank, once the job has ended with `status`."""
+        """Returns the results by rank, after the job has ended with exit status `status`. Raises the first error."""
         size = len(self._results) if size is None else size
         silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
         causes = [error for error in self._errors if error[2] not in CONSEQUENCES]
-        errors = causes or ([] if silent else self._errors)  # of a rank that ended without a word, the others' speak
+        errors = causes or ([] if silent else self._errors)  # the rest may follow from a silent rank's end
         if errors and (status or len(self._results) < size or not size):
             rank, pickled, _, text = errors[0]
             cause = RankTraceback(rank, text)
             try:
                 error = pickle.loads(pickled) if pickled else None
-            except Exception:  # a class that only the ranks can import, or that does not unpickle
+            except Exception:  # only the ranks can import its class, or it cannot be unpickled
                 error = None
             if not isinstance(error, BaseException):
                 error = RuntimeError(f"rank {rank} raised {text.strip().splitlines()[-1]}")
@@ -158,7 +164,8 @@ class Exchange:
 
 
 def _launch(command: list[str], variables: dict[str, str]) -> int:
-    """The exit status of ringrun, a process of its own: signals and threads of this one are the user's."""
+    """Runs ringrun and returns its exit status. It is a separate process, so that it does not touch the signal handlers
+    and threads of the caller."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ringcomm", "run", *command],
         env={**os.environ, **variables},
@@ -186,7 +193,7 @@ def _launch(command: list[str], variables: dict[str, str]) -> int:
 
 
 def _pass_on(source: IO[str], target: IO[str]) -> None:
-    """To sys.stdout as it is now: a notebook's cell, perhaps."""
+    """Copies lines from `source` to `target`: the current sys.stdout or sys.stderr, perhaps of a notebook's cell."""
     for line in source:
         target.write(line)
         target.flush()

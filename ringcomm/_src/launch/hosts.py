@@ -1,4 +1,4 @@
-"""Where ranks run: hosts and how many ranks each takes."""
+"""Parses lists of hosts, from texts, files and discovery scripts, and distributes ranks over the hosts."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from typing import NamedTuple
 
 
 class Host(NamedTuple):
-    """A host and the number of ranks that it takes."""
+    """A host, and its slots: the number of ranks that may run on it."""
 
     name: str
     slots: int
 
 
 def parse_hosts(text: str) -> list[Host]:
-    """'a:2,b' -> [Host('a', 2), Host('b', 1)]. IPv6 addresses with slots stand in brackets: '[::1]:2'.
+    """Parses a list of hosts: 'a:2,b' -> [Host('a', 2), Host('b', 1)].
 
-    Raises ValueError for an empty name or a count that is none.
+    An IPv6 address with slots is written in brackets: '[::1]:2'. Raises ValueError if a name is empty or a number of
+    slots is invalid.
     """
     return _merged(_parse_host(part.strip()) for part in text.split(",") if part.strip())
 
 
 def read_hostfile(path: str | Path) -> list[Host]:
-    """One host a line: 'a slots=2' (Horovod, Open MPI), 'a:2' (MPICH), or 'a' alone; '#' starts a comment.
+    """Reads a hostfile with one host a line: 'a slots=2' (Horovod, Open MPI), 'a:2' (MPICH), or 'a'.
 
-    Raises OSError, or ValueError naming the line that is neither.
+    '#' starts a comment. Raises OSError, or ValueError that names an invalid line.
     """
     found = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -55,10 +56,20 @@ def discover(
     may_be_none: bool = False,
     started: Callable[[subprocess.Popen[str]], None] | None = None,
 ) -> list[Host]:
-    """What a script for Horovod's --host-discovery-script prints: 'a:2' or 'a' a line. It is run once.
+    """Runs a script for Horovod's --host-discovery-script once and returns the hosts that it prints.
 
-    `started` is called with its process. Raises ValueError if it fails, or names no host and may not; TimeoutExpired
-    after `limit` seconds.
+    It prints one host a line: 'a:2' or 'a'.
+
+    Args:
+        script: the command.
+        slots: slots of hosts that the script prints without a number.
+        limit: timeout in seconds.
+        may_be_none: if True, the script may print no host.
+        started: called with the process of the script.
+
+    Raises:
+        ValueError: the script fails, prints an invalid line, or prints no host although it must.
+        subprocess.TimeoutExpired: the timeout has passed.
     """
     process = subprocess.Popen(shlex.split(script), stdout=subprocess.PIPE, text=True, start_new_session=True)
     with process:
@@ -97,7 +108,7 @@ def _count(text: str) -> int:
 
 
 def _merged(hosts: Iterable[Host]) -> list[Host]:
-    """A host that is named twice takes the sum, at its first place."""
+    """Merges hosts that are named repeatedly: adds their slots, at the first position."""
     slots: dict[str, int] = {}
     for host in hosts:
         slots[host.name] = slots.get(host.name, 0) + host.slots
@@ -105,7 +116,7 @@ def _merged(hosts: Iterable[Host]) -> list[Host]:
 
 
 def place(hosts: Sequence[Host], size: int) -> list[Host]:
-    """The hosts that `size` ranks use, filled in order, with the number of ranks on each.
+    """Fills hosts in order with `size` ranks. Returns the used hosts, with the number of ranks on each as slots.
 
     Raises ValueError if there are fewer slots than ranks.
     """
@@ -123,8 +134,11 @@ def place(hosts: Sequence[Host], size: int) -> list[Host]:
 
 
 def describe_ranks(ranks: Iterable[int], hosts: Sequence[Host]) -> str:
-    """Returns the hosts of some ranks and why a host cannot be reached, if that is known: 'ranks 0, 1 on a; rank 2 on
-    b, a name that no address is known for'. `hosts` are filled in order; without them only the ranks are listed."""
+    """Returns a text with the hosts of some ranks, and the reason if a host is known to be unreachable.
+
+    For example: 'ranks 0, 1 on a; rank 2 on b, a name that no address is known for'. `hosts` are filled in order;
+    without them only the ranks are listed.
+    """
     host_of = [host.name for host in hosts for _ in range(host.slots)]
     placed: dict[str, list[int]] = {}
     for rank in sorted(ranks):
@@ -139,12 +153,12 @@ def describe_ranks(ranks: Iterable[int], hosts: Sequence[Host]) -> str:
 def _has_address(host: str) -> bool:
     try:
         return bool(socket.getaddrinfo(host, None))
-    except (OSError, UnicodeError):  # the latter for what can be no name
+    except (OSError, UnicodeError):  # UnicodeError: not a valid host name
         return False
 
 
 def is_local(name: str) -> bool:
-    """Whether a host's name means this machine."""
+    """Returns True if `name` names this machine."""
     if name in ("localhost", socket.gethostname(), socket.gethostname().partition(".")[0]):
         return True
     with contextlib.suppress(OSError, UnicodeError):

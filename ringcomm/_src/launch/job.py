@@ -1,4 +1,8 @@
-"""What is to be started: the same for every MPI."""
+"""Describes a job independently of the MPI that runs it, and the command line that starts it.
+
+Also selects environment variables: those that ranks on other hosts need, and those that make a
+process a rank. lines.py makes a Line from a Job.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +17,25 @@ from ringcomm._src.launch.hosts import Host, is_local
 
 @dataclass(frozen=True)
 class Job:
-    """Ranks, hosts and program."""
+    """A job: its number of ranks, hosts, program and options."""
 
     size: int
     command: tuple[str, ...]
-    hosts: tuple[Host, ...] = ()  # with the number of ranks on each; empty: this host, or what a resource manager gave
-    variables: Mapping[str, str] = field(default_factory=dict)  # to set for the ranks
+    hosts: tuple[Host, ...] = ()  # slots: ranks on it; empty: this host, or a resource manager's hosts
+    variables: Mapping[str, str] = field(default_factory=dict)  # environment variables to set for the ranks
     interfaces: tuple[str, ...] = ()
-    ssh_command: tuple[str, ...] = ()  # the words to call in place of ssh
+    ssh_command: tuple[str, ...] = ()  # command that replaces ssh
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
     tcp: bool = False
-    binding: tuple[str, ...] | None = None  # in place of ours
-    remote_shell: str = ""  # an elastic job's own file that acts as ssh, which needs none of the three above
+    binding: tuple[str, ...] | None = None  # launcher options that replace the default binding
+    remote_shell: str = ""  # program of an elastic job that replaces ssh; the ssh_ fields are then unused
     survive: bool = False  # a rank that dies does not end the job
-    extra: tuple[str, ...] = ()  # to the launcher, as they are
+    extra: tuple[str, ...] = ()  # further arguments of the launcher, unchanged
 
     @property
     def remote(self) -> bool:
-        """Whether a rank may run on another host."""
+        """True if a rank may run on another host."""
         return any(not is_local(host.name) for host in self.hosts)
 
     @property
@@ -41,22 +45,23 @@ class Job:
 
     @property
     def crowded(self) -> bool:
-        """Whether this host runs more ranks than it has cores for."""
+        """True if this host runs more ranks than this process may use cores."""
         here = sum(host.slots for host in self.hosts if is_local(host.name)) if self.hosts else self.size
         return here > len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
 class Line:
-    """A command line, what it needs in its environment, and a file of hosts that it reads, if any."""
+    """A command line, the environment variables that it needs, and the content of the file of hosts that it reads."""
 
     arguments: list[str]
     variables: dict[str, str] = field(default_factory=dict)
-    host_variable: str | None = None  # names the file
-    hosts: tuple[str, ...] = ()  # its lines
+    host_variable: str | None = None  # environment variable with the name of the file of hosts; None: no file
+    hosts: tuple[str, ...] = ()  # lines of that file
 
     def __str__(self) -> str:
-        """As bash takes it, without what this process's environment has already: a secret, perhaps."""
+        """Returns a command for bash. Leaves out variables that this process's environment has already: they may be
+        secrets."""
         new = {name: value for name, value in self.variables.items() if os.environ.get(name) != value}
         words = [f"{name}={shlex.quote(value)}" for name, value in sorted(new.items())]
         if self.host_variable:
@@ -64,12 +69,14 @@ class Line:
         return " ".join([*words, shlex.join(self.arguments)])
 
 
-# Belongs to this shell, this host or a job that this process is part of: not to ranks elsewhere.
+# Variables of this shell, of this host or of the job of this process. Ranks on other hosts must not
+# get them.
 _OWN = re.compile(
     r"BASH_FUNC_.*|_|SHLVL|PWD|OLDPWD|HOST|HOSTNAME|DISPLAY|XAUTHORITY|TERM|TERMCAP|WINDOWID|SSH_.*|XDG_.*|DBUS_.*|TMUX.*|STY"
     r"|SLURM.*|SRUN.*|PBS.*|LSB.*|PMI_.*|PMIX_.*|PRTE_.*|OMPI_.*|HYDRA.*|HYDI.*|I_MPI_HYDRA.*"
 )
-# Tells a process its rank in a job. A launcher started by a rank of another job must not hand that on.
+# Variables that make a process a rank of a job. A launcher that a rank of another job starts must
+# not pass them on.
 _RANK = re.compile(
     r"PMI_(RANK|SIZE|FD|PORT|ID|SPAWNED|CONTROL_.*|ENABLE_.*)|PMI2_.*|PMIX_(?!MCA_).*|PRTE_(?!MCA_).*"
     r"|OMPI_(COMM_WORLD|UNIVERSE|FILE|APP_CTX|FIRST|NUM_APP|ARGV|COMMAND|MCA_(orte|ess|pmix|initial)).*"
@@ -79,10 +86,10 @@ _RANK = re.compile(
 
 
 def exportable(environment: Mapping[str, str]) -> list[str]:
-    """The variables that ranks on other hosts should have too."""
+    """Returns the names of the variables that ranks on other hosts should have too, sorted."""
     return sorted(name for name in environment if not _OWN.fullmatch(name))
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what makes this process a rank of a job."""
+    """Returns the environment without the variables that make this process a rank of a job."""
     return {name: value for name, value in environment.items() if not _RANK.fullmatch(name)}

@@ -1,4 +1,7 @@
-"""A launcher that runs, and what its ranks write: shown as it comes, and heard for what it says of them."""
+"""Runs a launcher, shows the output of its ranks as it arrives, and passes each line to a Report.
+
+start.py and the driver of elastic jobs use it.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,17 @@ from ringcomm._src.launch.job import Line, outside_of_jobs
 from ringcomm._src.launch.report import Report, is_of_rank, untagged
 
 _LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r)")
-_UNSHOWN = 30  # lines
-SILENCE = 1.0  # seconds after which no more output is expected of a launcher that has ended
-GRACE = 10.0  # seconds that a launcher has to end what it started
+_UNSHOWN = 30  # number of last lines of the launcher that are kept if they are not shown
+SILENCE = 1.0  # seconds without output after which no more is expected of a launcher that has ended
+GRACE = 10.0  # seconds that a launcher has to end the processes that it started
 
 
 def environment_of(line: Line) -> dict[str, str]:
-    """This process's, with the interpreter's own folder first in PATH, as if its environment were activated. The file
-    of hosts, if there is to be one, is written, and is the caller's."""
+    """Returns the environment for a launcher: that of this process and the variables of `line`.
+
+    The folder of the interpreter is first in PATH, as if its virtual environment were activated. If the launcher reads
+    a file of hosts, writes that file; the caller must delete it.
+    """
     environment = outside_of_jobs(os.environ)
     if sys.prefix != sys.base_prefix:
         folder = os.path.dirname(sys.executable)
@@ -38,17 +44,17 @@ def environment_of(line: Line) -> dict[str, str]:
     return environment
 
 
-_lock = threading.Lock()  # of this process's output
+_lock = threading.Lock()  # protects this process's output
 
 
 def say(*lines: str) -> None:
-    """To stderr, each whole."""
+    """Writes lines to stderr, not mixed with other output."""
     with _lock:
         rank.write_all(2, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
 
 
 def wait_or_kill(process: subprocess.Popen[bytes], limit: float) -> None:
-    """For its end, so many seconds at most."""
+    """Waits for the end of the process. Kills it after `limit` seconds."""
     try:
         process.wait(limit)
     except subprocess.TimeoutExpired:
@@ -57,8 +63,13 @@ def wait_or_kill(process: subprocess.Popen[bytes], limit: float) -> None:
 
 
 class Launched:
-    """Started when it is made. `in_child`: called between fork and exec. `only_ranks`: what the launcher itself writes
-    is not shown. `tags`: before what ranks write."""
+    """A running launcher, which the constructor starts.
+
+    Args:
+        in_child: called between fork and exec.
+        only_ranks: if True, output of the launcher itself is not shown.
+        tags: if True, lines of ranks are shown with their tags.
+    """
 
     def __init__(
         self,
@@ -73,7 +84,7 @@ class Launched:
         self.report, self._verbose = Report(size), verbose
         self._read_bytes = 0
         self._only_ranks, self._tags = only_ranks, tags
-        self.unshown: deque[str] = deque(maxlen=_UNSHOWN)  # what the launcher wrote
+        self.unshown: deque[str] = deque(maxlen=_UNSHOWN)  # lines of the launcher that were not shown
         environment = environment_of(line)
         self._hosts = environment[line.host_variable] if line.host_variable else None
         self.process = subprocess.Popen(
@@ -88,12 +99,15 @@ class Launched:
             reader.start()
 
     def end(self) -> None:
-        """Ends the launcher, and what it has started."""
+        """Ends the launcher and the processes that it has started."""
         self.process.terminate()
         wait_or_kill(self.process, GRACE)
 
     def drain(self) -> None:
-        """After its end: until no more output comes. Somebody may have inherited it and live on."""
+        """Reads the remaining output after the launcher has ended, and deletes the file of hosts.
+
+        Returns after SILENCE seconds without output: a process that inherited the streams may keep them open.
+        """
         seen = -1
         while any(reader.is_alive() for reader in self._readers) and seen < self._read_bytes:
             seen = self._read_bytes

@@ -1,4 +1,4 @@
-"""The command line that starts a job, for each MPI and for Slurm."""
+"""Builds the command line that starts a job, for the launcher of each MPI and for Slurm's srun."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ringcomm._src.platform.mpi_library import quick_start
 
 
 def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
-    """For an MPI's own launcher."""
+    """Returns the command line for the MPI's own launcher."""
     if mpi.family == OPEN_MPI:
         return open_mpi(job, mpi, launcher, environment)
     return (intel_mpi if mpi.family == INTEL else mpich)(job, launcher)
@@ -28,7 +28,10 @@ def _host_list(hosts: tuple[Host, ...]) -> str:
 
 
 def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
-    """Version 4 (ORTE) and 5 (PRRTE). Ranks are not bound to cores: a rank of training has many threads."""
+    """Returns the command line for Open MPI, version 4 (ORTE) or 5 (PRRTE).
+
+    The launcher does not bind ranks to cores, because a training process has many threads.
+    """
     new, variables = mpi.version >= (5,), _open_mpi_variables(job, mpi, environment)
     words = [launcher, "-np", str(job.size)]
     if os.geteuid() == 0:
@@ -55,10 +58,11 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
         words += ["--prtemca", "plm_ssh_args"] if new else ["--mca", "plm_rsh_args"]
         words.append(" ".join(job.ssh_arguments))
     agent = job.remote_shell or shlex.join(job.ssh_command)
-    if agent and job.remote:  # from here to every host, not on from there: only here it is known to exist
+    if agent and job.remote:  # contacts every host from here: other hosts may not have the agent
         kind, prefix = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
         words += [kind, f"{prefix}_agent", agent, kind, f"{prefix}_no_tree_spawn", "1"]
-    # Ranks of this host inherit the launcher's environment; those elsewhere get what is named.
+    # Ranks of this host inherit the launcher's environment; ranks of other hosts get the variables
+    # that are named.
     names = sorted({*exportable(environment), *variables}) if job.remote else []
     words += [word for name in names for word in ("-x", name)]
     return Line([*words, *job.extra, *job.command], variables)
@@ -70,8 +74,12 @@ def _open_mpi_variables(job: Job, mpi: Mpi, environment: Mapping[str, str]) -> d
 
 
 def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str, str]]:
-    """Words and variables of MPICH's launcher and of Intel's. `launcher`: their option that names what they start
-    helpers with; `variable`: has arguments to that."""
+    """Returns arguments and environment variables for MPICH's or Intel MPI's launcher.
+
+    Args:
+        launcher: name of the option that selects the remote shell.
+        variable: name of the variable with the arguments of the remote shell.
+    """
     words, variables = ["-iface", job.interfaces[0]] if job.interfaces else [], dict(job.variables)
     if job.remote_shell and job.remote:
         words += [launcher, "ssh", f"{launcher}-exec", job.remote_shell]
@@ -83,7 +91,7 @@ def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str,
 
 
 def mpich(job: Job, launcher: str) -> Line:
-    """MPICH and its relatives (MVAPICH, Cray's with Hydra)."""
+    """Returns the command line for MPICH and MPIs derived from it (MVAPICH, Cray MPICH with Hydra)."""
     words = [launcher, "-n", str(job.size), "-genvall"]
     if job.survive:
         words.append("-disable-auto-cleanup")
@@ -94,14 +102,17 @@ def mpich(job: Job, launcher: str) -> Line:
 
 
 def intel_mpi(job: Job, launcher: str) -> Line:
-    """Intel's Hydra knows no slots: as many ranks on each host, or a part of the command line for each."""
+    """Returns the command line for Intel MPI.
+
+    Its Hydra has no slots. If hosts have different numbers of ranks, each gets its own part of the command line.
+    """
     more, variables = _hydra(job, "-bootstrap", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
     words = [launcher, "-genvall", *more]
     if job.tcp:
         variables["I_MPI_OFI_PROVIDER"] = "tcp"
     if not job.hosts:
         return Line([*words, "-n", str(job.size), *job.command], variables)
-    variables["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"  # or a resource manager's numbers would hold
+    variables["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"  # else a resource manager's numbers apply
     if len({host.slots for host in job.hosts}) == 1:
         names = ",".join(host.name for host in job.hosts)
         words += ["-hosts", names, "-ppn", str(job.hosts[0].slots), "-n", str(job.size), *job.command]
@@ -113,7 +124,7 @@ def intel_mpi(job: Job, launcher: str) -> Line:
 
 
 def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, str] = os.environ) -> Line:
-    """One step of the allocation that this process runs in."""
+    """Returns the command line for srun: a step in the allocation of this process."""
     words = [launcher, f"--ntasks={job.size}", f"--mpi={srun_plugin(mpi)}", "--kill-on-bad-exit=1", "--export=ALL"]
     if (
         job.remote_shell
@@ -121,7 +132,7 @@ def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, s
         words.append("--overlap")
     variables = _open_mpi_variables(job, mpi, environment) if mpi.family == OPEN_MPI else dict(job.variables)
     if "SLURM_CPUS_PER_TASK" in environment and "SRUN_CPUS_PER_TASK" not in environment:
-        variables["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]  # srun asks for it anew since 22.05
+        variables["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]  # srun needs this since 22.05
     tasks = environment.get("SLURM_NTASKS", "")
     if tasks.isdigit() and job.size > int(tasks):
         words.append("--overcommit")
@@ -142,12 +153,12 @@ def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, s
 
 
 def srun_plugin(mpi: Mpi) -> str:
-    """Slurm's plugin through which ranks of this MPI find each other."""
+    """Returns the Slurm plugin through which ranks of this MPI find each other."""
     return launchers.plugin_of(mpi.family)
 
 
 def srun_plugins() -> list[str]:
-    """The plugins that the srun in PATH offers; none if there is no srun."""
+    """Returns the plugins that the srun in PATH offers; empty if there is no srun."""
     try:
         said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except OSError:

@@ -1,4 +1,4 @@
-"""Which MPI the ranks will load, and the launcher that belongs to it."""
+"""Finds the MPI that ranks will load, and the launcher that belongs to it. `ringrun` uses both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ringcomm._src.core.extension import MISSING
 
 OPEN_MPI, MPICH, INTEL = "Open MPI", "MPICH", "Intel MPI"
 
-# MPIs that are MPICH with another name start ranks as it does.
+# MPIs that are not listed are derived from MPICH and start ranks as it does.
 _FAMILY = {"Intel MPI": INTEL, "Open MPI": OPEN_MPI, "Spectrum MPI": OPEN_MPI}
 
 _NAMES = {
@@ -26,14 +26,15 @@ _NAMES = {
     INTEL: ("mpirun", "mpiexec.hydra", "mpiexec"),
 }
 
-# What `launcher --version` says. Intel's says HYDRA nowhere, MPICH's says nothing else of use.
+# Patterns for the output of `launcher --version`. Intel's output does not contain HYDRA. MPICH's
+# contains no other usable word.
 _SAYS = {
     OPEN_MPI: re.compile(r"Open MPI|OpenRTE|prterun|Spectrum MPI", re.IGNORECASE),
     INTEL: re.compile(r"Intel\(R\) MPI"),
     MPICH: re.compile(r"HYDRA|MPICH|MVAPICH", re.IGNORECASE),
 }
 
-# Runs in the interpreter of the ranks, and leaves MPI uninitialised: this process is no rank.
+# Runs in the interpreter of the ranks. Does not initialise MPI, because the process is not a rank.
 _QUESTION = """
 import json, mpi4py
 mpi4py.rc.initialize = False
@@ -46,10 +47,10 @@ print("\\n" + json.dumps([*MPI.get_vendor(), library_path(MPI.__file__)]))
 class Mpi(NamedTuple):
     """The MPI that mpi4py loads."""
 
-    family: str  # OPEN_MPI, MPICH or INTEL: how ranks are started
+    family: str  # OPEN_MPI, MPICH or INTEL; determines how ranks are started
     vendor: str
     version: tuple[int, ...]
-    library: str | None  # the file
+    library: str | None  # file of the library; None: unknown
 
     def __str__(self) -> str:
         return f"{self.vendor} {'.'.join(map(str, self.version))} ({self.library or 'file unknown'})"
@@ -57,7 +58,7 @@ class Mpi(NamedTuple):
 
 @functools.cache
 def find(python: str = sys.executable) -> Mpi:
-    """The MPI that mpi4py loads in this interpreter. Raises RuntimeError if it loads none."""
+    """Returns the MPI that mpi4py loads in the interpreter `python`. Raises RuntimeError if it loads none."""
     asked = subprocess.run([python, "-c", _QUESTION], capture_output=True, text=True)
     if asked.returncode:
         why = asked.stderr.strip().splitlines()[-1:] or ["it said nothing"]
@@ -72,11 +73,11 @@ def find(python: str = sys.executable) -> Mpi:
 
 
 def launcher(mpi: Mpi) -> str:
-    """The command that starts ranks of this MPI: beside its library first, then in PATH.
+    """Returns the command that starts ranks of this MPI. Searches next to the MPI library first, then in PATH.
 
-    A launcher of another MPI would start every rank as a job of its own, so each is asked what it is.
+    A launcher of another MPI would start every rank as a separate job. So each candidate is run with --version.
 
-    Raises RuntimeError that says where it was looked for.
+    Raises RuntimeError that lists the candidates if none belongs to this MPI.
     """
     others = []
     for candidate in _candidates(mpi):
@@ -92,7 +93,7 @@ def launcher(mpi: Mpi) -> str:
 
 
 def _candidates(mpi: Mpi) -> Iterable[str]:
-    # lib/libmpi.so has bin/ beside lib; distributions put another folder or two between them.
+    # For lib/libmpi.so, bin/ is next to lib/; some distributions have one or two folders between.
     beside = [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]] if mpi.library else []
     folders = [*beside, *os.environ.get("PATH", "").split(os.pathsep)]
     found = (shutil.which(name, path=folder) for folder in folders for name in _NAMES[mpi.family])

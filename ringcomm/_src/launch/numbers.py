@@ -1,4 +1,4 @@
-"""Numbers of options, as argparse takes them: ArgumentTypeError for one that makes no sense."""
+"""Parses numbers of options for argparse. Each function raises ArgumentTypeError for a number out of range."""
 
 from __future__ import annotations
 

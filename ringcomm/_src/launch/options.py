@@ -1,4 +1,4 @@
-"""What `ringrun` understands: its own options, and every option of Horovod 0.28's launcher."""
+"""Defines the command line of `ringrun`: its own options, and all options of Horovod 0.28's launcher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All options; the rest of the command line is the program."""
+    """Adds all options to `parser`. The rest of the command line is the program."""
     _add_job(parser)
     _add_hosts(parser.add_argument_group("hosts"))
     elastic_options.add_arguments(parser.add_argument_group("elastic jobs, whose ranks come and go (docs/elastic.md)"))
@@ -160,10 +160,10 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
 
 
 class Accepted(NamedTuple):
-    """An option of Horovod's that changes nothing here, and why."""
+    """An option of Horovod that has no effect, with the reason."""
 
     name: str
-    kind: str  # "flag" (with its --no- form), "true" (without), or the type of its value
+    kind: str  # "flag" (has a --no- form), "true" (has none), or the type of its value
     why: str
 
 
@@ -211,8 +211,10 @@ def _add_accepted(parser: argparse.ArgumentParser) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Takes unambiguous abbreviations of long options, but leaves the program's arguments alone: argparse itself would
-    find those ambiguous too."""
+    """An ArgumentParser that accepts unambiguous abbreviations of long options of ringrun.
+
+    It does not touch the program's arguments. argparse itself would report these as ambiguous too.
+    """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)

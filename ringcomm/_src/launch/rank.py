@@ -1,6 +1,7 @@
-"""Runs one rank's program and stands between it and the launcher: tags its output, says how it ended.
+"""Runs one rank's program between it and the launcher: tags its output, and reports its end.
 
-Run by ringcomm/_src/elastic/agent/start.py, on the hosts of the ranks, so it imports little but the standard library:
+ringcomm/_src/elastic/agent/start.py runs it on the hosts of the ranks. For a fast start it imports
+almost only the standard library:
 ``python start.py ringcomm._src.launch.rank [--output DIR] [--timestamps] -- COMMAND ...``
 """
 
@@ -28,15 +29,15 @@ ENDED = "ringrun: rank {rank} on {host} ended with {how}"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 
-PARTIAL = 1.0  # seconds that the start of a line is held back
-AFTER = 2.0  # seconds that output is read after the program has ended: its children may go on writing
-BEFORE_EXIT = 0.2  # launchers forward what was written before they learn that a rank has failed
+PARTIAL = 1.0  # seconds after which the start of an unfinished line is written
+AFTER = 2.0  # seconds that output is read after the program has ended: its children may still write
+BEFORE_EXIT = 0.2  # seconds that the launcher gets to forward output before it sees the rank fail
 
-_LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r(?!\Z))")  # '\r' ends one too, for progress bars
+_LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r(?!\Z))")  # '\r' ends a line too, for progress bars
 
 
 class Stream:
-    """Lines of one of the program's streams, on their way."""
+    """One output stream of the program: reads it, tags its lines and writes them to `target` and to a file."""
 
     def __init__(self, name: str, rank: int, target: int, folder: str | None, mode: str, timestamps: bool) -> None:
         self.reading, writing = os.pipe()
@@ -50,7 +51,7 @@ class Stream:
         self._held_since = 0.0
 
     def read(self) -> bool:
-        """Passes on what has come; False at the end."""
+        """Passes on the available output. Returns False at the end of the stream."""
         chunk = os.read(self.reading, 1 << 16)
         if not chunk:
             self.flush()
@@ -67,7 +68,7 @@ class Stream:
         return True
 
     def flush(self, older_than: float = 0.0) -> None:
-        """Passes on a line that has no end yet: a prompt, perhaps."""
+        """Passes on an unfinished line, such as a prompt, if it is older than `older_than` seconds."""
         if self._held and time.monotonic() - self._held_since >= older_than:
             held, self._held = self._held, b""
             self._write([held if held.endswith((b"\n", b"\r")) else held + b"\n"])
@@ -83,18 +84,21 @@ def write_all(target: int, data: bytes) -> None:
 
 
 def first_number(names: tuple[str, ...]) -> int:
-    """The first of these environment variables that is a number; 0 if none is."""
+    """Returns the value of the first of these environment variables that is a number; 0 if none is."""
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
 
 
 def _in_child() -> None:
-    """Between fork and exec: its own process group, for signals come through the parent; and it dies with that."""
+    """Prepares the program's process between fork and exec.
+
+    It gets its own process group, because the parent forwards signals, and it is killed when the parent dies.
+    """
     os.setpgid(0, 0)
     die_with_parent()
 
 
 def describe(status: int) -> str:
-    """Of subprocess's return code."""
+    """Returns a text for a return code of subprocess."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -104,9 +108,9 @@ def describe(status: int) -> str:
 
 
 class Rank:
-    """One program, from its start to its end."""
+    """The program of one rank, from its start to its end."""
 
-    mode = "wb"  # of files of output
+    mode = "wb"  # mode of output files
 
     def __init__(self, command: list[str], folder: str | None, timestamps: bool) -> None:
         self.rank, self.host = first_number(RANK_VARIABLES), socket.gethostname()
@@ -119,14 +123,14 @@ class Rank:
             for name, target in (("stdout", 1), ("stderr", 2))
         ]
         self.told_to_end = False
-        self.child: Any = None  # subprocess.Popen, or what acts like it
+        self.child: Any = None  # subprocess.Popen, or an object with its interface
         self.command = command
 
     def say(self, text: str, **words: object) -> None:
         write_all(2, (text.format(rank=self.rank, host=self.host, **words) + "\n").encode())
 
     def run(self) -> int:
-        """subprocess's return code."""
+        """Runs the program and returns its return code, as subprocess does."""
         wakeup, _ = wake_at_signals()
         for number in FORWARDED:
             signal.signal(number, self._forward)
@@ -135,7 +139,7 @@ class Rank:
         self.child = self.start(out.writing, err.writing)
         os.close(out.writing)
         os.close(err.writing)
-        if self.told_to_end:  # before there was anybody to tell
+        if self.told_to_end:  # a signal came before the program had started
             self.signal(signal.SIGTERM)
         self._pump(wakeup)
         return int(self.child.returncode)
@@ -145,7 +149,7 @@ class Rank:
             self.command,
             stdout=out,
             stderr=err,
-            close_fds=False,  # MPICH's launcher gives its connection as a descriptor
+            close_fds=False,  # MPICH's launcher passes its connection as a descriptor
             preexec_fn=_in_child,
         )
 
@@ -153,11 +157,11 @@ class Rank:
         signal_group(self.child.pid, number)
 
     def sources(self) -> list[Any]:
-        """What there is to be read, beside the streams, when the program has ended."""
+        """Returns objects beside the streams that become readable when the program ends."""
         return []
 
     def finish(self) -> None:
-        """After it has ended badly, and that was said."""
+        """Runs after a failed end was reported, before this process exits."""
         time.sleep(BEFORE_EXIT)
 
     def _forward(self, number: int, _frame: object) -> None:
@@ -208,7 +212,7 @@ def main(kind: type[Rank] = Rank) -> int:
         rank.say(ENDED, how=f"exit status 127: {error.strerror}: {error.filename}")
         status = 127
     else:
-        if not status or not rank.told_to_end:  # also a good end: a launcher that loses a host may say that all is well
+        if not status or not rank.told_to_end:  # success too: a launcher that lost a host may report success
             rank.say(ENDED, how=describe(status))
     if status:
         rank.finish()

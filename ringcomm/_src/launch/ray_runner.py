@@ -1,4 +1,4 @@
-"""Starts ranks as Ray actors and calls functions on them."""
+"""Starts ranks as Ray actors and calls functions on them: ``RayExecutor``, as in ``horovod.ray``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _ENDING = 10.0  # seconds that the other ranks have to end after a failure, and 
 
 @dataclass
 class Settings:
-    """Limits of a start, from :meth:`RayExecutor.create_settings`."""
+    """Timeouts and network interfaces of a start, from :meth:`RayExecutor.create_settings`."""
 
-    timeout_s: float = 30  # in which MPI must have started in all workers
-    placement_group_timeout_s: float = 100
+    timeout_s: float = 30  # seconds in which MPI must have started in all workers
+    placement_group_timeout_s: float = 100  # seconds in which Ray must provide the resources
     nics: Iterable[str] | None = None  # network interfaces that ranks may use
 
 
@@ -35,13 +35,13 @@ class RayExecutor:
 
     Args:
         settings: from :meth:`create_settings`.
-        num_workers: number of ranks, on as few nodes as hold them, or in the placement group that is current.
-        num_hosts, num_workers_per_host: or this number of nodes, with this number of ranks on each.
+        num_workers: number of ranks. They run on as few nodes as possible, or in the current placement group.
+        num_hosts, num_workers_per_host: instead of num_workers: number of nodes, and of ranks on each.
         cpus_per_worker: CPUs that Ray reserves for each rank.
         use_gpu, gpus_per_worker: GPUs for each rank, by default one. A rank sees all GPUs of its node's ranks.
-        use_current_placement_group: False: make a new placement group in any case.
-        min_workers, max_workers: of elastic jobs, which Ray's actors cannot be: ValueError.
-        reset_limit, cooldown_range, elastic_timeout, override_discovery: accepted; without effect.
+        use_current_placement_group: if False, always make a new placement group.
+        min_workers, max_workers: options of elastic jobs, which are not supported on Ray: ValueError.
+        reset_limit, cooldown_range, elastic_timeout, override_discovery: accepted without effect.
 
     Raises:
         ValueError: arguments that contradict each other, or an elastic job.
@@ -56,8 +56,14 @@ class RayExecutor:
         placement_group_timeout_s: float = 100,
         nics: Iterable[str] | None = None,
     ) -> Settings:
-        """Returns settings. ``timeout_s``: seconds in which MPI must have started in all workers. ``nics``: names of
-        the network interfaces that ranks may use. No ssh is used: its two arguments have no effect."""
+        """Returns settings.
+
+        Args:
+            timeout_s: seconds in which MPI must have started in all workers.
+            ssh_identity_file, ssh_str: accepted without effect, because no ssh is used.
+            placement_group_timeout_s: seconds in which Ray must provide the resources.
+            nics: names of the network interfaces that ranks may use.
+        """
         return Settings(timeout_s, placement_group_timeout_s, nics)
 
     def __init__(
@@ -110,13 +116,13 @@ class RayExecutor:
         """Starts the workers, and MPI in them.
 
         Args:
-            executable_cls: each rank makes an instance, which :meth:`execute` gives to its function.
+            executable_cls: each rank makes an instance, which :meth:`execute` passes to its function.
             executable_args, executable_kwargs: arguments of ``executable_cls``.
             extra_env_vars: variables for the environment of each rank.
 
         Raises:
             TimeoutError: Ray does not have the resources, or MPI has not started in time.
-            ringcomm.RingcommError: the MPI is not MPICH.
+            ringcomm.RingcommError: the MPI is not derived from MPICH.
         """
         if self._workers:
             raise RuntimeError("the workers have been started: call shutdown() before another start()")
@@ -132,7 +138,7 @@ class RayExecutor:
 
     def _create_workers(self) -> None:
         group = get_current_placement_group() if self._use_current else None
-        many = 1 if self._hosts is None else self._per_host  # ranks for each bundle of resources
+        many = 1 if self._hosts is None else self._per_host  # ranks per bundle of resources
         if group is None:
             resources = {name: amount * many for name, amount in self._resources.items() if amount}
             strategy = "PACK" if self._hosts is None else "STRICT_SPREAD"
@@ -166,8 +172,7 @@ class RayExecutor:
         self._results(started, getattr(self.settings, "timeout_s", 30))
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[..., Any]] | None = None) -> list[Any]:
-        """Calls ``fn(executable)`` on every rank and returns the results, in the order of ranks. Errors as in
-        :meth:`run`."""
+        """Calls ``fn(executable)`` on every rank and returns the results, ordered by rank. Raises as :meth:`run`."""
         return self._results(self._submit(fn, callbacks))
 
     def run(
@@ -177,13 +182,14 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
     ) -> list[Any]:
-        """Calls ``fn(*args, **kwargs)`` on every rank and returns the results, in the order of ranks.
+        """Calls ``fn(*args, **kwargs)`` on every rank and returns the results, ordered by rank.
 
         Raises:
             The exception that a rank raised, as ``ray.get`` raises it: a RayTaskError and an instance of its type. If
-            several ranks raised, the first that is not the consequence of another's. ringcomm is then shut down on
-            these ranks; the next function calls ``init`` again.
-            ray.exceptions.RayActorError: a worker has died. The others cannot go on: shutdown() and start() again.
+            several ranks raised, the first exception that is not the consequence of another rank's. ringcomm is then
+            shut down on these ranks; the next function calls ``init`` again.
+            ray.exceptions.RayActorError: a worker has died. The other workers cannot continue: call shutdown() and
+            start() again.
         """
         return self._results(self.run_remote(fn, args, kwargs, callbacks))
 
@@ -194,7 +200,7 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
     ) -> list[Any]:
-        """As :meth:`run`, but returns Ray's references to the results, for ``ray.get``."""
+        """Calls a function as :meth:`run` does, but returns Ray's references to the results, for ``ray.get``."""
         args, kwargs = args or [], kwargs or {}
         return self._submit(lambda _: fn(*args, **kwargs), callbacks)
 
@@ -203,7 +209,7 @@ class RayExecutor:
         return ray.get(self._started()[0].execute_alone.remote(fn))
 
     def shutdown(self) -> None:
-        """Ends the workers. A function that still runs on one of them is ended after 10 seconds."""
+        """Ends the workers. A function that still runs on a worker is killed after 10 seconds."""
         if ending := [] if self._lost else [worker.end.remote() for worker in self._workers]:
             ray.wait(ending, num_returns=len(ending), timeout=_ENDING)
         for actor in (*self._workers, self._meeting):
@@ -224,7 +230,8 @@ class RayExecutor:
         return [worker.execute.remote(fn) for worker in self._started()]
 
     def _results(self, references: list[Any], limit: float | None = None) -> list[Any]:
-        """Returns the results by rank; or raises one error, which is not the consequence of another."""
+        """Returns the results by rank. If ranks raised errors, raises the first that is not a consequence of another
+        rank's."""
         deadline = None if limit is None else time.monotonic() + limit
         errors: dict[int, Exception] = {}
         waiting = list(references)

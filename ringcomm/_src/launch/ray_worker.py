@@ -1,4 +1,7 @@
-"""The actors of a job: its ranks, and the meeting through which MPI's start exchanges values."""
+"""Defines the Ray actors of a job: its ranks, and the actor through which they exchange values to start MPI.
+
+ray_runner.py creates them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import ray
 
 
 class Meeting:
-    """An actor that gathers one item from each rank."""
+    """An actor that gathers one item from each rank, once per turn."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -35,7 +38,7 @@ class Worker:
     executable: Any = None
 
     def where(self) -> tuple[str, list[Any]]:
-        """Returns the name of this worker's node, and its GPUs."""
+        """Returns the id of this worker's node, and the ids of its GPUs."""
         return ray.get_runtime_context().get_node_id(), list(ray.get_gpu_ids())
 
     def start_mpi(self, meeting: Any, rank: int, size: int, variables: Mapping[str, str]) -> None:
@@ -50,7 +53,7 @@ class Worker:
         self.execute(lambda _: setattr(self, "executable", kind(*args, **kwargs)))
 
     def execute(self, fn: Callable[[Any], Any]) -> Any:
-        """Calls a function that all ranks call. If it fails here, ranks that wait for this one get RankLeftError."""
+        """Calls a function that all ranks call. If it fails on this rank, peers that wait for it get RankLeftError."""
         try:
             return fn(self.executable)
         except BaseException:

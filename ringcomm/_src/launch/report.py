@@ -1,4 +1,7 @@
-"""What is learnt from a job's output: who has started, who failed first, and what it said."""
+"""Derives the state of a job from its output: the ranks that started, the rank that failed first, its last lines.
+
+launched.py passes every line to a Report; start.py prints its summary.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from dataclasses import dataclass, field
 
 from ringcomm._src.launch import rank
 
-LAST_LINES = 400  # of each rank's stderr, kept for a traceback
-SHOWN = 20  # of these, if there is no traceback
+LAST_LINES = 400  # lines of each rank's stderr that are kept for a traceback
+SHOWN = 20  # lines that are shown if there is no traceback
 
 _TAGGED = re.compile(
     r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d )?\[(?P<rank>\d+)\]<(?P<stream>stdout|stderr)>: (?P<text>.*)", re.DOTALL
@@ -17,18 +20,18 @@ _TAGGED = re.compile(
 
 
 def is_of_rank(line: str) -> bool:
-    """Whether a rank has written it, and no launcher."""
+    """Returns True if a rank wrote the line, False if the launcher did."""
     return bool(_TAGGED.fullmatch(line.rstrip("\r\n")))
 
 
 def untagged(line: str) -> str:
-    """What a rank has written, or a launcher, without the rank's tag."""
+    """Returns the line without the tag of its rank; a launcher's line has none."""
     tagged = _TAGGED.fullmatch(line)
     return (tagged["time"] or "") + tagged["text"] if tagged else line
 
 
 def _pattern(template: str) -> re.Pattern[str]:
-    """Of a line that rank.py writes: its {words} become groups."""
+    """Returns a pattern for a line that rank.py writes: its {words} become groups."""
     return re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template)))
 
 
@@ -36,7 +39,7 @@ _STARTED, _ENDED = _pattern(rank.STARTED), _pattern(rank.ENDED)
 # ringcomm/_src/process/exits.py writes it before a rank ends the job.
 _ENDING = re.compile(r"ringcomm: rank (?P<rank>\d+) of \d+ \((?P<host>.+?)\): (?P<how>.+); ending the job")
 _ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends alone")
-_ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's echo of that
+_ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's line after MPI_Abort
 _OF_ENDS = (_ENDING, _ENDS_ALONE, _ABORT)
 _CONSEQUENCE = re.compile(r"(PeerLostError|RankLeftError|ShutDownError)\b")
 _STATUS = re.compile(r"(exit status|signal|sys\.exit\()\s*(\d+)")
@@ -44,7 +47,7 @@ _STATUS = re.compile(r"(exit status|signal|sys\.exit\()\s*(\d+)")
 
 @dataclass
 class Failure:
-    """A rank that ended badly."""
+    """The failure of a rank."""
 
     rank: int
     host: str
@@ -52,12 +55,12 @@ class Failure:
 
     @property
     def consequence(self) -> bool:
-        """Of another rank's end."""
+        """True if the failure is a consequence of another rank's end."""
         return bool(_CONSEQUENCE.match(self.how))
 
     @property
     def status(self) -> int | None:
-        """What a shell would call it; None if that is not known."""
+        """Exit status as a shell reports it; None if unknown."""
         found = _STATUS.match(self.how)
         if not found:
             return None
@@ -66,17 +69,17 @@ class Failure:
 
 @dataclass
 class Report:
-    """Fed with every line; knows what happened."""
+    """The state of a job, derived from all lines of its output."""
 
     size: int
-    hosts: dict[int, str] = field(default_factory=dict)  # of the ranks that have started
-    finished: set[int] = field(default_factory=set)  # ranks that ended well
-    failures: list[Failure] = field(default_factory=list)  # in the order heard
+    hosts: dict[int, str] = field(default_factory=dict)  # rank -> host, for ranks that have started
+    finished: set[int] = field(default_factory=set)  # ranks that ended with status 0
+    failures: list[Failure] = field(default_factory=list)  # in the order in which they were reported
     _said: dict[int, deque[str]] = field(default_factory=dict)
-    aside: list[str] = field(default_factory=list)  # what the launcher said of a failure that we know of
+    aside: list[str] = field(default_factory=list)  # lines of the launcher after the first failure
 
     def hear(self, line: str) -> bool:
-        """Takes a line of the job's output, with its end. Whether it is for the user to see now."""
+        """Processes a line of the job's output, with its line end. Returns True if the user should see it now."""
         text = line.rstrip("\r\n")
         tagged = _TAGGED.fullmatch(text)
         if tagged:
@@ -109,31 +112,32 @@ class Report:
 
     @property
     def first(self) -> Failure | None:
-        """The rank that all the rest follows from, as far as can be told."""
+        """The failure that most likely caused the failures of all other ranks; None if there is no failure."""
         causes = [failure for failure in self.failures if not failure.consequence]
         return (causes or self.failures or [None])[0]  # type: ignore[list-item]
 
     @property
     def lost(self) -> list[str]:
-        """Ranks of whose end nobody has said anything, with their hosts."""
+        """Ranks without a reported successful end, with their hosts."""
         unknown = "a host that is not known"
         return [f"{r} on {self.hosts.get(r, unknown)}" for r in range(self.size) if r not in self.finished]
 
     def last_words(self, number: int) -> list[str]:
-        """A rank's last traceback and what it wrote after it, else its last lines on stderr."""
+        """Returns a rank's last traceback and its lines after that; without a traceback, its last lines on stderr."""
         said = [text for text in self._said.get(number, ()) if not any(line.match(text) for line in _OF_ENDS)]
         starts = [at for at, text in enumerate(said) if text.startswith("Traceback (most recent call last)")]
         if not starts:
             return said[-SHOWN:]
         first = starts[-1]
-        # "During handling of the above exception ..." belongs to it.
+        # Chained exceptions ("During handling of the above exception ...") belong to the traceback.
         while len(starts) > 1 and any(text.startswith(_CHAINS) for text in said[starts[-2] : first]):
             starts.pop()
             first = starts[-1]
         return said[first:]
 
     def summary(self) -> list[str]:
-        """The failing rank's traceback, then one line that says who failed and how; nothing if nobody is known to."""
+        """Returns the failed rank's traceback and one line that names the rank and the reason; empty without a
+        failure."""
         first = self.first
         if first is None:
             return []

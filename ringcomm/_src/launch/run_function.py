@@ -1,4 +1,4 @@
-"""`ringcomm.run`, as horovod.run."""
+"""Defines `ringcomm.run`, with the arguments of horovod.run."""
 
 from __future__ import annotations
 
@@ -35,40 +35,41 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Calls ``func(*args, **kwargs)`` on every rank of a new job and returns the results, in the order of ranks.
+    """Calls ``func(*args, **kwargs)`` on every rank of a new job and returns the results, ordered by rank.
 
-    The function calls :func:`ringcomm.init` itself. What it prints appears here with its rank in front. Function,
-    arguments and results are pickled, with cloudpickle if it is installed (lambdas, closures and functions of the main
-    script or a notebook need it). The arguments are those of ``horovod.run``.
+    The function calls :func:`ringcomm.init` itself. Its output appears here with the rank in front. The function, its
+    arguments and its results are pickled, with cloudpickle if it is installed. Lambdas, closures and functions of the
+    main script or a notebook need cloudpickle. The arguments are those of ``horovod.run``.
 
     Args:
-        num_proc, np: number of ranks; np wins.
-        min_num_proc, min_np, max_num_proc, max_np: an elastic job of so many ranks at least and at most, see
-            docs/elastic.md; `func` is called anew whenever the ranks have changed, and results are of the last ones.
-        reset_limit: changes of the ranks, at most.
-        cooldown_range: seconds after which a slot whose rank has failed is used again, from the first time to later.
-        hosts: 'a:2,b:2'; by default all ranks run on this host.
-        hostfile: the same from a file.
-        host_discovery_script: a command that prints the same, a host a line; it is run once, or every second in an
-            elastic job.
-        slots: for hosts that the script names without a number.
+        num_proc, np: number of ranks; np takes precedence.
+        min_num_proc, min_np, max_num_proc, max_np: smallest and largest number of ranks of an elastic job
+            (docs/elastic.md). `func` is called again whenever the ranks have changed; the last calls give the results.
+        reset_limit: largest number of changes of the ranks.
+        cooldown_range: seconds after which a slot whose rank has failed is used again: after the first failure, and at
+            most after later ones.
+        hosts: hosts and their slots, 'a:2,b:2'; by default all ranks run on this host.
+        hostfile: a file with hosts and their slots.
+        host_discovery_script: a command that prints hosts and their slots, one host a line. It is run once, or every
+            second in an elastic job.
+        slots: slots of hosts that the script prints without a number.
         start_timeout: seconds in which all ranks must have started.
-        ssh_port, ssh_identity_file: to reach other hosts.
+        ssh_port, ssh_identity_file: options of ssh to reach other hosts.
         output_filename: a folder; each rank's output is also written to rank.N/stdout and rank.N/stderr in it.
-        verbose: say what is started, and how.
+        verbose: if set, print the command that is started.
         mpi_args: further arguments for the launcher, in one string.
-        network_interfaces: names that ranks may use.
-        network_interface: the same, or 'eth0,eth1'.
-        executable: the ranks' Python; by default this one.
-        disable_cache, use_gloo, use_mpi: accepted; without effect.
+        network_interfaces: names of the network interfaces that ranks may use.
+        network_interface: such names, or a string such as 'eth0,eth1'.
+        executable: the Python interpreter of the ranks; by default this process's.
+        disable_cache, use_gloo, use_mpi: accepted without effect.
 
     Raises:
-        The exception that a rank raised, with its traceback there as ``__cause__``; of several, the first that is not
-        the consequence of another's.
+        The exception that a rank raised, with its traceback on that rank as ``__cause__``. If several ranks raised, the
+        first exception that is not the consequence of another rank's.
         RuntimeError: the job failed otherwise, or the exception cannot be pickled.
-        ValueError: arguments that contradict each other, or what cannot be pickled.
+        ValueError: arguments contradict each other, or cannot be pickled.
     """
-    # Not needed by ranks, which should start fast.
+    # Imported here because ranks do not need these modules and should start fast.
     from ringcomm._src.launch.function import call_on_ranks
     from ringcomm._src.launch.hosts import discover, parse_hosts, read_hostfile
 

@@ -1,4 +1,5 @@
-"""From options to the environment of the ranks, and to what a user should know of options that do nothing."""
+"""Converts ringrun's options to the environment of the ranks, lists options without effect, and reads Horovod's file of
+options."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ringcomm._src.launch.options import ACCEPTED, CONTROLLERS
 
 
 class Setting(NamedTuple):
-    """An option that is an environment variable."""
+    """An option that sets an environment variable of the ranks."""
 
     option: str
     variable: str
@@ -37,15 +38,16 @@ SETTINGS = (
     Setting("thread_affinity", "HOROVOD_THREAD_AFFINITY"),
 )
 
-# Where a program that talks to other hosts looks for the interfaces it may use.
+# Variables in which communication libraries look for the network interfaces that they may use.
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "FI_TCP_IFACE", "UCX_NET_DEVICES")
 
 
 def variables(options: argparse.Namespace) -> dict[str, str]:
-    """What the options set in the environment of the ranks. Raises ValueError for a -x of a name that is not set."""
+    """Returns the environment variables that the options set for the ranks. Raises ValueError if -x names a variable
+    that is not set."""
     found = {}
     if options.tag_output and "PYTHONUNBUFFERED" not in os.environ:
-        found["PYTHONUNBUFFERED"] = "1"  # or lines would come when a buffer is full
+        found["PYTHONUNBUFFERED"] = "1"  # otherwise lines appear only when a buffer is full
     for setting in SETTINGS:
         value = getattr(options, setting.option)
         if value is not None:
@@ -65,12 +67,13 @@ def variables(options: argparse.Namespace) -> dict[str, str]:
 
 
 def interface_names(options: argparse.Namespace) -> list[str]:
-    """Each once, in the order given."""
+    """Returns the names of the network interfaces without duplicates, in the given order."""
     return list(dict.fromkeys(name for names in options.interfaces for name in names))
 
 
 def named_variables(given: list[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """['A=1', 'B'] -> {'A': '1', 'B': what B is here}. Raises ValueError if B is not set."""
+    """Parses -x options: ['A=1', 'B'] -> {'A': '1', 'B': value of B in `environment`}. Raises ValueError if B is not
+    set."""
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -81,7 +84,7 @@ def named_variables(given: list[str], environment: Mapping[str, str] = os.enviro
 
 
 def notes(options: argparse.Namespace) -> list[str]:
-    """One line for each option that was given and has no effect."""
+    """Returns one line for each given option that has no effect."""
     lines = []
     if options.controller:
         lines.append(f"--{options.controller} has no effect: {CONTROLLERS[options.controller]}")
@@ -105,9 +108,10 @@ _PLAIN = {"autotune_enabled": "autotune", "log_level": "log_level"}
 
 
 def read_config_file(path: str, known: set[str]) -> dict[str, Any]:
-    """The options that a file sets, by their names in the namespace. YAML if PyYAML is installed, JSON otherwise.
+    """Returns the options that a file sets, by their names in the namespace of argparse.
 
-    Raises OSError; ValueError for a file that cannot be read or sets what is no option.
+    The file is YAML if PyYAML is installed, else JSON. Raises OSError, or ValueError if the file cannot be parsed or
+    sets an unknown option.
     """
     text = Path(path).read_text(encoding="utf-8")
     try:

@@ -1,4 +1,4 @@
-"""From a command line to the end of the job."""
+"""Runs the command line of a job and watches the launcher until the job ends: timeouts, signals, exit status."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from ringcomm._src.launch.hosts import Host, describe_ranks
 from ringcomm._src.launch.job import Line
 from ringcomm._src.launch.launched import Launched, environment_of, say
 
-SI_KERNEL = 0x80  # where the terminal's Ctrl-C comes from; the launcher, of the same process group, has it too
-AFTER_FAILURE = 5.0  # seconds that a launcher has to end the job itself
+SI_KERNEL = 0x80  # si_code of the terminal's Ctrl-C, which the launcher, in the same process group, gets itself
+AFTER_FAILURE = 5.0  # seconds after a failure in which the launcher must end the job itself
 
 
 def tagging(module: str, options: argparse.Namespace) -> list[str]:
-    """The words before a program that run it under a module as rank.py."""
+    """Returns the words that, before a program, run it under a module such as rank.py."""
     words = ["--output", os.path.abspath(options.output_filename)] if options.output_filename else []
     return [*bare_command(module), *words, *(["--timestamps"] if options.timestamps else []), "--"]
 
 
 def replace(line: Line) -> None:
-    """Becomes the launcher. Does not return; raises OSError."""
+    """Replaces this process by the launcher. Does not return; raises OSError."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execvpe(line.arguments[0], line.arguments, environment_of(line))  # its file of hosts outlives this process
+    os.execvpe(line.arguments[0], line.arguments, environment_of(line))  # the file of hosts is not deleted
 
 
 class Start:
-    """A job under a launcher, watched until its end."""
+    """A job under a launcher, which it watches until the end."""
 
     def __init__(self, line: Line, size: int, start_timeout: float, verbose: bool, hosts: Sequence[Host] = ()) -> None:
-        """`hosts`: as the user has named them, with the number of ranks on each."""
+        """`hosts`: the hosts that the user named, with the number of ranks on each as slots."""
         self._line, self._size, self._verbose, self._hosts = line, size, verbose, hosts
         self._start_timeout = start_timeout
-        self._interrupted = 0  # the signal that ended it
+        self._interrupted = 0  # number of the signal that ended the job; 0: none
 
     def run(self) -> int:
-        """The exit status: the first failing rank's if it is known, else the launcher's."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, rank.FORWARDED)  # taken by a thread that sees who sent them
+        """Runs the job. Returns the exit status of the rank that failed first if it is known, else the launcher's."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, rank.FORWARDED)  # a thread takes them, with their si_code
         unmask = partial(signal.pthread_sigmask, signal.SIG_SETMASK, before)
         launched = Launched(self._line, self._size, self._verbose, unmask)
         threading.Thread(target=self._pass_signals, args=[launched.process], daemon=True).start()
@@ -57,7 +57,7 @@ class Start:
         return self._conclude(launched, late)
 
     def _wait(self, launched: Launched) -> bool:
-        """Until the launcher has ended. Whether it was ended because ranks did not start in time."""
+        """Waits until the launcher has ended. Returns True if it was ended because ranks did not start in time."""
         deadline, failed = time.monotonic() + self._start_timeout, None
         report = launched.report
         while True:
@@ -71,7 +71,7 @@ class Start:
                 return True
             if failed is None and report.first:
                 failed = now
-            if failed is not None and now > failed + AFTER_FAILURE:  # MPICH goes on if it happens before MPI_Init
+            if failed is not None and now > failed + AFTER_FAILURE:  # MPICH goes on if a rank fails before MPI_Init
                 launched.end()
                 return False
 

@@ -1,7 +1,7 @@
-"""Stands for a rank in the MPI job: the agent of this host starts the rank's program and watches it.
+"""Represents a rank of an elastic job towards the launcher. The agent of the host runs the rank's program.
 
-The launcher sees an end of the stub only, which comes when the driver of the job wants it, so no launcher ends the
-other ranks before the driver knows whose fault it was.
+The launcher sees only the end of the stub, and the stub ends when the driver of the job allows it. So
+no launcher ends the other ranks before the driver knows the rank that failed first.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ringcomm._src.elastic.agent.peers import Peer
 from ringcomm._src.elastic.agent.protocol import ADDRESS, GENERATION
 from ringcomm._src.launch import rank
 
-_DESCRIPTORS = ("PMI_FD",)  # variables that name one: through it MPICH's ranks talk to their launcher
+_DESCRIPTORS = ("PMI_FD",)  # variables with the descriptor of the connection to MPICH's launcher
 
 
 class Program:
-    """A rank's program, as subprocess.Popen has it."""
+    """A rank's program that the agent runs, with the interface of subprocess.Popen."""
 
     def __init__(self, number: int, command: list[str], out: int, err: int) -> None:
         """Raises OSError if there is no agent."""
         self.returncode: int | None = None
-        self.go = False  # the stub may end
+        self.go = False  # True once the stub may end
         self._peer = Peer.connect(os.environ[ADDRESS])
         more = [name for name in _DESCRIPTORS if os.environ.get(name, "").isdigit()]
         asked = {
@@ -38,7 +38,7 @@ class Program:
         }
         nothing = os.open(os.devnull, os.O_RDONLY)
         self._peer.send(asked, [nothing, out, err, *(int(os.environ[name]) for name in more)])
-        os.close(nothing)  # but not those of MPI, whose closing would tell the launcher of the rank's end
+        os.close(nothing)  # MPI's stay open: the launcher would take their closing for the rank's end
 
     def fileno(self) -> int:
         return self._peer.fileno()
@@ -68,9 +68,9 @@ class Program:
 
 
 class Stub(rank.Rank):
-    """One rank, from the start of its stub to its end."""
+    """A rank whose program the agent of the host runs."""
 
-    mode = "ab"  # after what an earlier generation's rank of this number has written
+    mode = "ab"  # appends: this rank's output of earlier generations stays
 
     def start(self, out: int, err: int) -> Any:
         return Program(self.rank, self.command, out, err)

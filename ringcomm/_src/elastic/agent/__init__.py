@@ -1,5 +1,6 @@
-"""The agent: one process a host that outlives the trainers of an elastic job, and what it starts and keeps there.
+"""The agent of an elastic job: one process per host, outside of the MPI job, that outlives the trainers.
 
-It stands outside of the MPI job. `start.py` is run by its file's name and loads the rest without ringcomm itself, so
-all of this folder but `zygote`, which is the ranks' interpreter, imports nothing but the standard library.
+`start.py` runs by its file name and loads the other modules without the package ringcomm. Therefore
+all modules here import the standard library only, except `zygote`, which runs in the ranks'
+interpreter.
 """

@@ -1,7 +1,7 @@
-"""Signs of life between an agent and the driver.
+"""Heartbeats between an agent and the driver.
 
-They go as datagrams too, beside the connection: after a link was down for a moment, the next one arrives, where TCP
-may wait for seconds before it tries again.
+Heartbeats are sent on the connection and as datagrams. After a short link failure, the next
+datagram arrives, while TCP may wait for seconds before it retransmits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _DIGEST = 32  # bytes
 
 
 class Beats:
-    """Of those that know a key."""
+    """Authenticated heartbeats between processes that know a key."""
 
     def __init__(self, key: bytes, port: int = 0) -> None:
-        """Raises OSError."""
+        """Binds the socket. Raises OSError."""
         self._key = key
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("", port))
@@ -29,13 +29,13 @@ class Beats:
         return self._socket.fileno()
 
     def send(self, who: str, address: Any) -> None:
-        """`who`: whose sign it is."""
+        """Sends a heartbeat. The first argument is the sender's name."""
         data = who.encode()
         with contextlib.suppress(OSError):
             self._socket.sendto(hmac.digest(self._key, data, hashlib.sha256) + data, address)
 
     def receive(self) -> tuple[str, Any] | None:
-        """Whose sign has come, and from where; None if there is none that is true."""
+        """Returns the sender's name and address; None if there is no authentic heartbeat."""
         try:
             data, address = self._socket.recvfrom(1 << 10)
         except OSError:

@@ -1,4 +1,4 @@
-"""Messages between an agent and the driver of the job."""
+"""The connection between an agent and the driver of the job."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from ringcomm._src.elastic.agent.peers import Message
 
 
 class Control:
-    """JSON over TCP between two who know a key."""
+    """JSON messages over TCP between two processes that know a key."""
 
     def __init__(self, connection: socket.socket, key: bytes, driver: bool) -> None:
-        """Raises OSError, EOFError or AuthenticationError if the other end is none of ours. Waits for it."""
+        """Authenticates both ends, and waits for that.
+
+        Raises OSError, EOFError or AuthenticationError if the other end does not belong to the job.
+        """
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(None)
         self._socket = connection
@@ -29,23 +32,23 @@ class Control:
 
     @property
     def other_end(self) -> tuple[str, int]:
-        """Its address."""
+        """The address of the other end."""
         address = self._socket.getpeername()
         return address[0], address[1]
 
     def send(self, message: Message) -> None:
-        """Raises OSError."""
+        """Sends a message. Raises OSError."""
         self._connection.send_bytes(json.dumps(message).encode())
 
     def receive(self) -> Message:
-        """Raises EOFError when the other end is gone, or after `hang_up`."""
+        """Receives a message. Raises EOFError when the other end is closed, or after `hang_up`."""
         try:
             return dict(json.loads(self._connection.recv_bytes()))
         except OSError:
             raise EOFError from None
 
     def hang_up(self) -> None:
-        """Whatever thread waits in `receive`."""
+        """Interrupts the thread that waits in `receive`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -1,4 +1,7 @@
-"""What an MPI's launcher has started on this host through the agent, as ssh would: its proxies."""
+"""The proxies of an MPI launcher on this host: the agent starts them in place of ssh.
+
+The driver requests a helper when a launcher runs the shim (shim.py).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ringcomm._src.elastic.agent.processes import as_shell, in_own_session, sign
 
 
 class Helpers:
-    """By the driver's numbers. `verbose`: what they write is shown."""
+    """The running helpers, by the driver's numbers. `verbose`: show their output."""
 
     def __init__(self, verbose: bool) -> None:
         self._all: dict[int, subprocess.Popen[bytes]] = {}
@@ -32,7 +35,7 @@ class Helpers:
         return [helper.pid for helper in self._all.values()]
 
     def reap(self) -> list[Message]:
-        """What the driver is to be told of those that have ended."""
+        """Returns the messages to the driver about helpers that have ended."""
         ended = {number: status for number, helper in self._all.items() if (status := helper.poll()) is not None}
         for number in ended:
             del self._all[number]
@@ -44,7 +47,7 @@ class Helpers:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that come of this one."""
+    """Returns the processes that descend from this one."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -1,8 +1,9 @@
-"""An agent: keeps a host's memory of commits, starts and ends its ranks, and tells the driver what happens to them.
+"""The agent: it stores a host's commits, starts and ends its ranks, and reports events to the driver.
 
-One thread waits for whatever comes: the driver's messages, stubs, trainers, zygotes, shims' helpers, the clock. Who of
-driver and agent has heard nothing of the other for a while gives it up: the agent then ends its ranks, so that those of
-a host that is cut off do no harm, and goes on trying to reach the driver.
+One thread waits for all events: messages of the driver, stubs, trainers and zygotes, the ends of
+helpers, the clock. If driver and agent receive nothing from each other for a while, each treats the
+other as lost. The agent then ends its ranks, so that the ranks of an isolated host do no harm, and
+continues to connect to the driver.
 """
 
 from __future__ import annotations
@@ -29,18 +30,21 @@ from ringcomm._src.elastic.agent.segments import remove_orphans
 from ringcomm._src.elastic.agent.trainers import Trainer, Trainers
 from ringcomm._src.elastic.agent.zygotes import Zygotes
 
-BEATS = 10  # in the time after which silence means loss
-LEASE = 0.9  # of that time: when an agent gives up before the driver does
-_CONNECT = 1.0  # seconds for one attempt
+BEATS = 10  # heartbeats per limit of silence
+LEASE = 0.9  # fraction of the limit of silence after which an agent gives up, before the driver does
+_CONNECT = 1.0  # seconds for one attempt to connect
 _ALL = sys.maxsize  # generations
-_LOOK = 0.5  # seconds between two looks for ranks that stand still
-_GONE = 2.0  # seconds in which what was killed is waited for
+_LOOK = 0.5  # seconds between two checks for stopped ranks
+_GONE = 2.0  # seconds to wait for killed processes
 
 
 class Agent:
-    """`given`: job, host, key, addresses of the driver, limit and patience (seconds of silence: until ranks are ended,
-    and until the agent ends too), age (seconds since the job began, at most), zygote (whether there is to be any),
-    snapshot (a folder), verbose."""
+    """The agent of a host.
+
+    Fields of `given`: job, host, key, addresses of the driver; limit and patience (seconds of
+    silence until ranks are ended, and until the agent ends too); age (upper bound of the seconds
+    since the job began); zygote (True if one may be used); snapshot (a folder); verbose.
+    """
 
     def __init__(self, given: dict[str, Any]) -> None:
         self._given, self._limit = given, float(given["limit"])
@@ -51,13 +55,13 @@ class Agent:
         self._fds = keeper.make()
         self._keeper = keeper.Keeper(self._fds)
         self._helpers = Helpers(given["verbose"])
-        self._ending: set[int] = set()  # generations whose last word is owed to the driver
-        self._membership: Message = {"generation": 0, "keeps": True}  # the last that the driver told of
+        self._ending: set[int] = set()  # generations for which the driver awaits a "clear" message
+        self._membership: Message = {"generation": 0, "keeps": True}  # the last membership that the driver sent
         self._control: Control | None = None
         self._beats = Beats(bytes.fromhex(given["key"]))
         self._lost_since = self._heard = self._looked = self._beaten = time.monotonic()
         self._done = False
-        self._lock = threading.Lock()  # of the connection to the driver: snapshots are told by threads
+        self._lock = threading.Lock()  # guards the connection to the driver: snapshot threads use it too
         self._acts: dict[str, Callable[[Message], None]] = {
             "begin": self._begin,
             "update": self._update,
@@ -69,14 +73,14 @@ class Agent:
         if given.get("snapshot"):
             try:
                 snapshots.load(given["snapshot"], self._keeper)
-            except OSError as error:  # to go on without it would write over it
+            except OSError as error:  # continuing would overwrite the snapshot
                 raise SystemExit(f"ringrun: the snapshot cannot be read: {error}") from None
 
     def run(self) -> None:
         adopt_orphans()
         try:
             listener = listen(self._given["job"])
-        except OSError:  # the job's agent has been here all the time, and could not be reached for a while
+        except OSError:  # an agent of this job runs already; the driver could not reach it for a while
             return
         self._selector.register(listener, selectors.EVENT_READ, lambda: self._accept(listener))
         self._selector.register(self._beats, selectors.EVENT_READ, self._hear_beat)
@@ -92,7 +96,7 @@ class Agent:
             self._end_all()
 
     def leave(self, *_signal: Any) -> None:
-        """Soon. No exception: it would be lost where a signal happens to be handled in a destructor."""
+        """Requests the end of the main loop. It raises no exception, which a destructor could swallow."""
         self._done = True
 
     def _reap(self, wakeup: int) -> None:
@@ -101,14 +105,14 @@ class Agent:
         self._trainers.reap_cold()
         for message in self._helpers.reap():
             self._say(message)
-        with contextlib.suppress(ChildProcessError):  # orphans that we have adopted
+        with contextlib.suppress(ChildProcessError):  # adopted orphans
             mine = {*self._zygotes.pids, *(one.pid for one in self._trainers.living()), *self._helpers.pids}
             while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and found.si_pid not in mine:
                 os.waitpid(found.si_pid, 0)
 
     # ---- the driver --------------------------------------------------------------------------------------------------
     def _connect(self) -> bool:
-        """Tries every address once. Who refuses is there, and is no driver: then this job is over."""
+        """Tries every address once. If an address refuses, no driver is there, and the job is over."""
         refused = 0
         for host, port in self._given["addresses"]:
             try:
@@ -150,7 +154,7 @@ class Agent:
                 act(message)
 
     def _lose_driver(self) -> None:
-        """It is gone, or cannot be reached: no rank of this host goes on."""
+        """Ends all ranks of this host, since the driver is gone or cannot be reached."""
         with self._lock:
             if self._control is not None:
                 self._selector.unregister(self._control)
@@ -183,7 +187,7 @@ class Agent:
 
     # ---- what the driver orders --------------------------------------------------------------------------------------
     def _begin(self, message: Message) -> None:
-        """A new generation: what it is, for those of its trainers that come."""
+        """Records the membership of a new generation, for its trainers."""
         self._keeper.words[keeper.UPDATED] = 0
         self._membership = message["begin"]
 
@@ -204,12 +208,12 @@ class Agent:
             if not any(one.generation <= generation for one in self._trainers.living()):
                 self._ending.discard(generation)
                 self._trainers.clear(generation)
-                held = self._keeper.held()[-1:]  # the newest
+                held = self._keeper.held()[-1:]  # the newest commit
                 self._say({"clear": generation, "sealed": self._keeper.words[keeper.SEALED], "held": held})
                 remove_orphans(self._job_began)
 
     def _snapshot(self, message: Message) -> None:
-        """Writes the newest commit that all ranks hold, in the background."""
+        """Writes the newest sealed commit to the folder, in the background."""
 
         def act() -> None:
             try:
@@ -272,13 +276,13 @@ class Agent:
 
 
 def main() -> int:
-    """What the agent is to know comes as one line on standard input."""
+    """Runs an agent. Its arguments are one line of JSON on standard input."""
     given = json.loads(sys.stdin.readline())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it
     agent = Agent(given)
     signal.signal(signal.SIGTERM, agent.leave)
     if given.get("local"):
-        die_with_parent(signal.SIGTERM)  # there are things to be ended, and removed
+        die_with_parent(signal.SIGTERM)  # SIGTERM, because the agent must end processes and remove files
     agent.run()
     return 0

@@ -1,8 +1,8 @@
 """Memory of a host that outlives its trainers: a page of words, and two buffers for commits.
 
-Commit k is written to buffer k mod 2, which is invalid meanwhile: a writer that dies in the middle leaves the other
-buffer, with commit k-1, whole. That one is written again only after all ranks have voted that they hold k. The memory
-is of memfds, which the agent holds and trainers map.
+Commit k is written to buffer k mod 2, which is invalid meanwhile. A writer that dies leaves the
+other buffer, with commit k-1, complete. That buffer is reused only after all ranks have voted that
+they hold commit k. The memory consists of memfds, which the agent owns and trainers map.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from typing import NamedTuple
 
 PAGE = 4096
 _NONE = -1
-# Words of the page, of 8 bytes.
-UPDATED = 0  # not 0: ranks are to commit and leave; 1: hosts came or went, 2: the job is to be interrupted
-SEALED = 1  # the newest commit that all ranks have voted for, by the trainers
-# Words at the start of a buffer.
+# Indices of the 8-byte words of the page.
+UPDATED = 0  # not 0: ranks must commit and leave; 1: hosts were added or removed, 2: the job is interrupted
+SEALED = 1  # the newest commit that all ranks have voted for; trainers write it
+# Indices of the words at the start of a buffer.
 _VALID, _GENERATION, _STREAM, _PARTS = range(4)
 _ALIGN = 64
 
 
 class Held(NamedTuple):
-    """A whole commit in a buffer."""
+    """A complete commit in a buffer."""
 
-    generation: int  # in which it was written, or taken over
+    generation: int  # generation that wrote it or adopted it
     number: int
 
 
 def make() -> list[int]:
-    """File descriptors of a new keeper's memory: the page, and the buffers."""
+    """Creates a new keeper's memory. Returns the file descriptors of the page and the buffers."""
     fds = [os.memfd_create(f"ringcomm-{name}") for name in ("page", "commit-0", "commit-1")]
     for fd in fds:
         os.posix_fallocate(fd, 0, PAGE)
@@ -51,15 +51,15 @@ class Keeper:
         self.buffers = [Buffer(fd) for fd in fds[1:]]
 
     def held(self) -> list[Held]:
-        """Whole commits, the newest last."""
+        """Returns the complete commits, the newest last."""
         return sorted(held for buffer in self.buffers if (held := buffer.held()))
 
     def buffer(self, number: int) -> Buffer:
-        """Where a commit of this number belongs."""
+        """Returns the buffer for a commit of this number."""
         return self.buffers[number % len(self.buffers)]
 
     def keep_only(self, number: int, generation: int) -> None:
-        """What there is of that number counts as this generation's, and nothing else as anything."""
+        """Assigns the commit of that number to this generation, and invalidates the other buffer."""
         for buffer in self.buffers:
             if buffer is not self.buffer(number):
                 buffer.invalidate()
@@ -67,7 +67,7 @@ class Keeper:
 
 
 class Buffer:
-    """One commit: words, sizes of parts, a pickle's stream, and the parts, each at a multiple of 64 bytes."""
+    """One commit: words, sizes of the parts, a pickle stream, and the parts, each at a multiple of 64 bytes."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -79,7 +79,7 @@ class Buffer:
         self._words = self._bytes[:PAGE].cast("q")
 
     def _refresh(self) -> None:
-        """Another process may have made it longer."""
+        """Maps the buffer again if another process has extended it."""
         if os.fstat(self.fd).st_size > len(self._bytes):
             self._map()
 
@@ -94,7 +94,10 @@ class Buffer:
         self._words[_GENERATION] = generation
 
     def write(self, number: int, generation: int, stream: bytes, parts: Sequence[memoryview]) -> None:
-        """Parts are contiguous bytes. Raises OSError if there is no memory for it; then nothing is held here."""
+        """Writes a commit. Parts are contiguous bytes.
+
+        Raises OSError if there is no memory for it; then the buffer is invalid.
+        """
         self.invalidate()
         sizes = [len(stream), *(part.nbytes for part in parts)]
         table = PAGE + 8 * len(parts)
@@ -111,18 +114,18 @@ class Buffer:
         self._words[_VALID] = number
 
     def read(self) -> tuple[bytes, list[memoryview]]:
-        """The stream, and views of the parts, which change with the next commit."""
+        """Returns the stream, and views of the parts, which the next commit overwrites."""
         sizes, places = self._layout()
         stream, *parts = (self._bytes[at : at + size] for at, size in zip(places, sizes, strict=False))
         return bytes(stream), parts
 
     @property
     def nbytes(self) -> int:
-        """Of what is held, with its words."""
+        """Size of the commit in bytes, with its words."""
         return self._layout()[1][-1]
 
     def _layout(self) -> tuple[list[int], list[int]]:
-        """Sizes of the stream and the parts; where each begins, and the end of all."""
+        """Returns the sizes of the stream and the parts, and the offset of each, followed by the total size."""
         self._refresh()
         table = PAGE + 8 * self._words[_PARTS]
         sizes = [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")]
@@ -130,6 +133,6 @@ class Buffer:
 
 
 def _places(begin: int, sizes: Sequence[int]) -> list[int]:
-    """Where each of them begins, and the end of all."""
+    """Returns the aligned offset of each item, followed by the end of the last one."""
     padded = (-(-size // _ALIGN) * _ALIGN for size in sizes)
     return list(itertools.accumulate(padded, initial=-(-begin // _ALIGN) * _ALIGN))

@@ -1,4 +1,7 @@
-"""Messages between the processes of one host, with file descriptors."""
+"""Messages between the processes of one host, with file descriptors.
+
+Agents, stubs, trainers, zygotes and shims communicate through `Peer`.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ _MOST_FDS = 8
 
 
 class Peer:
-    """One end of a Unix socket: JSON, and file descriptors beside it."""
+    """One end of a Unix socket, for JSON messages with file descriptors."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
     @classmethod
     def connect(cls, name: str) -> Peer:
-        """To an abstract address. Raises OSError."""
+        """Connects to an abstract address. Raises OSError."""
         connection = socket.socket(socket.AF_UNIX)
         connection.connect("\0" + name)
         return cls(connection)
@@ -33,18 +36,18 @@ class Peer:
         return self._socket.fileno()
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Raises OSError."""
+        """Sends a message. Raises OSError."""
         data = json.dumps(message).encode()
         socket.send_fds(self._socket, [_LENGTH.pack(len(data))], fds)
         self._socket.sendall(data)
 
     def tell(self, message: Message) -> None:
-        """`send`, to one who may be gone."""
+        """Sends a message, and ignores that the other end may be closed."""
         with contextlib.suppress(OSError):
             self.send(message)
 
     def receive(self) -> tuple[Message, list[int]]:
-        """Raises EOFError when the other end is gone."""
+        """Receives a message. Raises EOFError when the other end is closed."""
         try:
             head, fds, _, _ = socket.recv_fds(self._socket, _LENGTH.size, _MOST_FDS, socket.MSG_WAITALL)
             if len(head) < _LENGTH.size:
@@ -68,7 +71,7 @@ class Peer:
 
     @property
     def group(self) -> int:
-        """Of processes, of whoever is at the other end; 0 if it is gone."""
+        """The process group of the other end; 0 if its process has ended."""
         with contextlib.suppress(ProcessLookupError):
             return os.getpgid(self._credentials()[0])
         return 0
@@ -78,7 +81,7 @@ class Peer:
 
 
 def listen(name: str) -> socket.socket:
-    """At an abstract address: there is no file to be left behind."""
+    """Listens at an abstract address, which leaves no file behind."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind("\0" + name)
     listener.listen(128)

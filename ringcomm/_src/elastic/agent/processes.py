@@ -1,4 +1,7 @@
-"""Processes and their ends, as a host's kernel has them."""
+"""Functions for processes: sessions, signals, orphans, and their state in /proc.
+
+The agent, the driver and zygotes use them.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +16,34 @@ _LIBC = ctypes.CDLL(None)
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """By this signal, when the thread that started this process ends."""
+    """Sends this signal to this process when the thread that started it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def outlive_parent() -> None:
-    """Takes `die_with_parent` back."""
+    """Cancels `die_with_parent`."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def in_own_session() -> None:
-    """Between fork and exec of a child whose signals come from its parent alone; and it dies with that."""
+    """Prepares a child between fork and exec: it gets signals from its parent only, and dies with its parent."""
     os.setsid()
     die_with_parent()
 
 
 def adopt_orphans() -> None:
-    """Processes that descend from this one become its children when their parents end."""
+    """Makes this process the parent of descendants that lose their parent."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def signal_group(pid: int, number: int = signal.SIGKILL) -> None:
-    """Of a process that may be gone, and has a group of its own."""
+    """Signals the group of a process that leads a group. The process may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def wake_at_signals() -> tuple[int, int]:
-    """A pipe: its first end can be read when a child has ended, or another signal has come that a handler takes."""
+    """Returns a pipe that becomes readable when a child ends, or a signal with a handler arrives."""
     wakeup, alarm = os.pipe()
     for end in (wakeup, alarm):
         os.set_blocking(end, False)
@@ -50,17 +53,17 @@ def wake_at_signals() -> tuple[int, int]:
 
 
 def stat_of(pid: int) -> list[str]:
-    """State, parent, and what follows behind a process's name in its stat. Raises OSError if there is none."""
+    """Returns a process's state, parent and the further fields of its stat. Raises OSError if it does not exist."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def loaded_modules() -> list[str]:
-    """Of this one: what it has imported that comes from where packages are installed."""
+    """Returns the modules of installed packages that this process has imported."""
     places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
     return [name for name, place in places if "site-packages" in place or "dist-packages" in place]
 
 
 def as_shell(status: int) -> int:
-    """What a shell makes of subprocess's return code."""
+    """Returns the status that a shell reports for subprocess's return code."""
     return status if status >= 0 else 128 - status

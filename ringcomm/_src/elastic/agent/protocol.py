@@ -1,18 +1,18 @@
-"""Words and names that trainers, agents and the driver have in common."""
+"""Constants shared by trainers, agents and the driver: variables, a trainer's progress, and causes of its end."""
 
-# In the environment of a rank of an elastic job.
-ADDRESS = "RINGCOMM_ELASTIC"  # of its host's agent
-GENERATION = "RINGCOMM_ELASTIC_GENERATION"  # the membership's number, from 1
+# Environment variables of a rank of an elastic job.
+ADDRESS = "RINGCOMM_ELASTIC"  # address of the host's agent
+GENERATION = "RINGCOMM_ELASTIC_GENERATION"  # number of the generation, from 1
 
-# What a trainer says of how far it is; "" before it says anything.
-ENTERED = "entered"  # it is inside of elastic.run, and must not leave it silently
+# Progress that a trainer reports; "" before its first report.
+ENTERED = "entered"  # it is inside elastic.run, and must report before it leaves
 FINISHED = "finished"  # the function has returned
-LEFT = "left"  # it ends, though it is inside of elastic.run
-RESET = "reset"  # it has committed and leaves, to be started again
-CONSEQUENCE = "consequence"  # another rank is lost, and it can only be ended
+LEFT = "left"  # it ends inside elastic.run
+RESET = "reset"  # it has committed and leaves, to be restarted
+CONSEQUENCE = "consequence"  # another rank is lost, so this one can only be ended
 
-# Why a rank ended.
-OWN = "own"  # by itself, or killed by nobody that we know
-ORDER = "order"  # the driver's
-STUB = "stub"  # the launcher ended what stands for it
-STOPPED = "stopped"  # it stood still, by SIGSTOP or a debugger, and was killed for that
+# Causes of a rank's end.
+OWN = "own"  # it ended itself, or an unknown process killed it
+ORDER = "order"  # the driver ordered it
+STUB = "stub"  # the launcher ended its stub
+STOPPED = "stopped"  # it was stopped, by SIGSTOP or a debugger, and was killed for that

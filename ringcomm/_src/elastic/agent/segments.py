@@ -1,7 +1,7 @@
-"""Files of an MPI's shared memory that nobody uses any more: a rank that is killed removes none, so another one does.
+"""Removes files of an MPI's shared memory that no process uses. A rank that is killed leaves its files behind.
 
-A rank may be killed before anybody could learn what it has made. So what tells is not who made a file but that no
-process has it open or mapped, of this job or another, in this container or another: the kernel grants a lease then.
+A rank may be killed before its files are known. So the test is that no process has it open or
+mapped, in this job or container or in another one. Only then the kernel grants a lease on the file.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import signal
 _FOLDER = "/dev/shm"
 _NAMES = re.compile(
     r"mpich_|ucx_shm_posix_"  # MPICH, and UCX below it
-    r"|sm_segment\.|vader_segment\.|open_mpi\.\d"  # Open MPI 5, 4, and what it tries out
+    r"|sm_segment\.|vader_segment\.|open_mpi\.\d"  # Open MPI 5 and 4, and files with which it tests
     r"|psm\d?_shm\."
 )
 
 
 def remove_orphans(since: float) -> None:
-    """Of this user, and made after `since`, of time.time()."""
+    """Removes unused files of this user that were made after `since`, in seconds as time.time()."""
     with contextlib.suppress(OSError), os.scandir(_FOLDER) as files:
         for file in files:
             with contextlib.suppress(OSError):
@@ -31,10 +31,10 @@ def remove_orphans(since: float) -> None:
 
 
 def _remove_if_orphan(path: str) -> None:
-    """Raises OSError if it is none."""
+    """Removes the file. Raises OSError if a process uses it."""
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # sent to us if somebody opens it now: without effect
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # if another process opens it; ignored by default
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         os.unlink(path)
     finally:

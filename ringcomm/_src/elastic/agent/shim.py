@@ -1,4 +1,4 @@
-"""Stands for ssh where an MPI's launcher wants to start its helper on another host: that host's agent does it.
+"""Replaces ssh when an MPI launcher starts its helper on another host: that host's agent starts it.
 
 ``shim.py [options] HOST COMMAND ...``, as ssh. It ends when the helper does, with its status.
 """
@@ -11,7 +11,7 @@ import sys
 from ringcomm._src.elastic.agent.peers import Peer
 
 ADDRESS = "RINGCOMM_ELASTIC_DRIVER"
-_WITH_VALUE = "bcDEeFIiJLlmOopQRSWw"  # ssh's options that take one
+_WITH_VALUE = "bcDEeFIiJLlmOopQRSWw"  # ssh's options that take a value
 
 
 def main() -> int:
@@ -20,7 +20,7 @@ def main() -> int:
         words = words[2 if len(words[0]) == 2 and words[0][1] in _WITH_VALUE else 1 :]
     host, *command = words
     peer = Peer.connect(os.environ[ADDRESS])
-    # ssh hands its words to a shell, one blank between two of them.
+    # ssh joins its words with blanks and passes them to a shell.
     peer.send({"host": host, "command": " ".join(command) if len(command) > 1 else command[0], "cwd": os.getcwd()})
     try:
         message, _ = peer.receive()

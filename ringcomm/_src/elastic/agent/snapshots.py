@@ -1,4 +1,7 @@
-"""Commits in files: so that a job that has ended, as a whole, can go on."""
+"""Snapshots: commits in files, from which a job continues after it has ended on all hosts.
+
+The driver requests a snapshot, and an agent writes it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ import time
 from ringcomm._src.elastic.agent import keeper
 from ringcomm._src.elastic.agent.keeper import Keeper
 
-NAME = "ringcomm-commit"  # in the folder: one file, always whole
+NAME = "ringcomm-commit"  # in the folder: one file, which is always complete
 _TRIES = 100
 
 
 def save(folder: str, memory: Keeper) -> int:
-    """Writes the newest commit that all ranks hold; returns its number, -1 if there is none.
+    """Writes the newest commit that all ranks hold. Returns its number, or -1 if there is none.
 
-    It is copied within memory first, for the next commit but one is written to the same place; then to the disk, beside
-    what is there, and put in its place. Raises OSError.
+    The commit is first copied within memory, since the buffer is reused by the next commit but one.
+    The copy is written to a temporary file, which then replaces the old snapshot. Raises OSError.
     """
     for _ in range(_TRIES):
         number = memory.words[keeper.SEALED]
@@ -41,7 +44,7 @@ def save(folder: str, memory: Keeper) -> int:
 
 
 def load(folder: str, memory: Keeper) -> None:
-    """What `save` has written, if there is anything, as of no generation yet."""
+    """Loads the commit that `save` wrote, if there is one. Its generation is 0."""
     with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, NAME), "rb") as file:
         head = memoryview(file.read(16)).cast("q")
         buffer = memory.buffer(head[0])
@@ -54,7 +57,7 @@ def load(folder: str, memory: Keeper) -> None:
 
 
 def number_in(folder: str) -> int:
-    """Of the commit that lies there; -1 if there is none."""
+    """Returns the number of the commit in the folder; -1 if there is none."""
     with contextlib.suppress(OSError, IndexError, TypeError), open(os.path.join(folder, NAME), "rb") as file:
         return int(memoryview(file.read(8)).cast("q")[0])
     return -1

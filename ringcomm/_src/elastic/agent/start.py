@@ -1,5 +1,7 @@
-"""Runs a module of ringcomm that needs the standard library only, fast: ``python -IS start.py
-ringcomm._src.elastic.agent.host``."""
+"""Starts a module of ringcomm that needs the standard library only, without loading the package.
+
+``python -IS start.py ringcomm._src.elastic.agent.host``.
+"""
 
 import importlib
 import os
@@ -8,12 +10,12 @@ import types
 
 
 def bare_command(module: str) -> list[str]:
-    """The words that run such a module, on any host."""
+    """Returns the command that runs this module of ringcomm, on any host."""
     return [sys.executable, "-IS", os.path.abspath(__file__), module]
 
 
 def bare(name: str, folder: str) -> None:
-    """A package whose modules can be imported, and whose __init__ is not run."""
+    """Registers a package without running its __init__, so that its modules can be imported."""
     package = types.ModuleType(name)
     package.__path__ = [folder]
     sys.modules[name] = package

@@ -1,4 +1,7 @@
-"""The ranks of an elastic job on one host: started, watched, ended."""
+"""The ranks of an elastic job on one host: starts, watches and ends them.
+
+The agent passes on the messages of stubs and zygotes.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ class Trainer:
     rank: int
     generation: int
     stub: Peer
-    how: Message  # command, env, cwd
-    fds: list[int] = field(default_factory=list)  # its 0, 1, 2, and those of how["more"], until it is started
+    how: Message  # command, env, cwd, more, cores
+    fds: list[int] = field(default_factory=list)  # 0, 1, 2 and those of how["more"], until the start
     pid: int = 0
-    zygote: Peer | None = None  # that was asked to fork it
+    zygote: Peer | None = None  # the zygote that forks it
     cold: subprocess.Popen[bytes] | None = None
     status: int | None = None  # as subprocess's return code
     cause: str = OWN
-    said: str = ""  # the last of what it told of its end
+    said: str = ""  # its last report of progress
     stopped: int = 0
 
     def kill(self, cause: str) -> None:
@@ -43,19 +46,22 @@ class Trainer:
 
 
 class Trainers:
-    """`ended` is called with each that ends."""
+    """All trainers of the host. `ended` is called with each trainer that ends."""
 
     def __init__(self, ended: Callable[[Trainer], None], zygotes: Zygotes) -> None:
         self._ended, self._zygotes = ended, zygotes
         self._all: list[Trainer] = []
-        self._refused = -1  # generations up to this one are over
+        self._refused = -1  # generations up to this one are over, and are refused
 
     def living(self) -> list[Trainer]:
         return [one for one in self._all if one.status is None]
 
     def start(self, message: Message, fds: list[int], stub: Peer) -> None:
-        """What a stub asks for: the command of its rank, with its descriptors 0, 1, 2 and those
-        that the variables named in message["more"] name."""
+        """Starts the rank that a stub requests.
+
+        The message has its command. `fds` are its descriptors 0, 1, 2 and those that the variables
+        in message["more"] name.
+        """
         one = Trainer(message["rank"], message["generation"], stub, message, fds)
         if one.generation <= self._refused:
             one.close_fds()
@@ -65,7 +71,7 @@ class Trainers:
         self._zygotes.start(one)
 
     def fork(self, zygote: Peer, one: Trainer) -> None:
-        if one.cause != OWN:  # meanwhile
+        if one.cause != OWN:  # killed while it waited for the zygote
             self._end(one, 1)
             return
         zygote.send({"start": one.how, "rank": one.rank, "generation": one.generation}, one.fds)
@@ -73,15 +79,15 @@ class Trainers:
         one.close_fds()
 
     def forked(self, message: Message) -> None:
-        """A zygote's word that it has."""
+        """Records the process of a trainer that a zygote has forked."""
         for one in self._all:
             if (one.rank, one.generation) == (message["rank"], message["generation"]):
                 one.pid = message["forked"]
-                if one.cause != OWN:  # meanwhile
+                if one.cause != OWN:  # killed while the zygote forked it
                     one.kill(one.cause)
 
     def start_cold(self, one: Trainer) -> None:
-        """Without a zygote: a new interpreter, or whatever the command is."""
+        """Starts a trainer without a zygote: a new interpreter, or any other command."""
         if one.cause != OWN:
             self._end(one, 1)
             return
@@ -111,13 +117,13 @@ class Trainers:
                 self._end(one, status)
 
     def ended(self, pid: int, status: int) -> None:
-        """A zygote's word."""
+        """Records the end of a trainer that a zygote has reported."""
         for one in self.living():
             if one.pid == pid:
                 self._end(one, status)
 
     def zygote_lost(self, zygote: Peer) -> None:
-        """Its children end with it, those too that it has not told of, and those to come do not come."""
+        """Ends the trainers of a zygote that is lost: its children die with it, and requested forks do not happen."""
         for one in self.living():
             if one.zygote is zygote:
                 one.cause = ORDER
@@ -126,13 +132,13 @@ class Trainers:
     def _end(self, one: Trainer, status: int) -> None:
         one.close_fds()
         one.status = status
-        if one.pid:  # what it has started, and not waited for
+        if one.pid:  # kills processes that the trainer has started and left
             signal_group(one.pid)
         one.stub.tell({"ended": status, "go": status == 0})
         self._ended(one)
 
     def said(self, group: int, said: str) -> Trainer | None:
-        """By a process of this group: a trainer, or one that it has started."""
+        """Records progress that a process of this group reports: a trainer, or a process that it has started."""
         one = next((one for one in self.living() if one.pid == group), None)
         if one is not None:
             one.said = said
@@ -155,14 +161,14 @@ class Trainers:
                 one.kill(STOPPED)
 
     def kill(self, generation: int) -> None:
-        """All of the generations up to this one, and those that are still to come of them."""
+        """Kills the trainers of the generations up to this one, and refuses later starts in them."""
         self._refused = max(self._refused, generation)
         for one in self._all:
             if one.generation <= generation:
                 one.kill(ORDER)
 
     def clear(self, generation: int) -> None:
-        """Forgets a generation that is over; its stubs may end."""
+        """Forgets the generations up to this one, which are over. Their stubs may end."""
         mine = [one for one in self._all if one.generation <= generation]
         self._all = [one for one in self._all if one.generation > generation]
         for one in mine:

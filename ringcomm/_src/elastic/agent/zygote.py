@@ -1,4 +1,4 @@
-"""A warm interpreter: it has imported what the program will, and becomes a rank by fork whenever the agent asks.
+"""The zygote: an interpreter that has imported the program's modules, and forks a rank when the agent asks.
 
 It uses neither MPI nor threads: both begin in the child.
 """
@@ -33,13 +33,13 @@ from ringcomm._src.elastic.agent.processes import (
 )
 from ringcomm._src.elastic.agent.segments import remove_orphans
 
-_WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has an OpenBLAS of its own
-# What they are depends on variables that a program may set before it imports them.
+_WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has a separate OpenBLAS
+# Not imported here: their behaviour depends on variables that a program may set before the import.
 _LEFT_ALONE = ("tensorflow", "jax", "jaxlib", "keras", "horovod", "cupy")
 
 
 def main() -> None:
-    """Returns in children only, as the program does."""
+    """Runs a zygote. It returns in children only, when their program returns."""
     peer = Peer(socket.socket(fileno=int(sys.argv[1])))
     message, _ = peer.receive()
     command, interpreter = message["command"], message["interpreter"]
@@ -57,8 +57,10 @@ def main() -> None:
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 def _load(program: list[str], modules: list[str]) -> int:
-    """Imports what can be foreseen. How many threads that started; not counted are those of NumPy's and SciPy's
-    OpenBLAS, which knows of forks."""
+    """Imports the modules that the program is expected to import. Returns the number of threads that this started.
+
+    Threads of NumPy's and SciPy's OpenBLAS, which supports fork, do not count.
+    """
     names = list(_imports_of(program))
     _import("numpy")
     if any(name.partition(".")[0] in _WITH_BLAS for name in names):
@@ -86,7 +88,7 @@ def _import(name: str) -> None:
 
 
 def _make_optimizer() -> None:
-    """The first one imports hundreds of modules more."""
+    """Creates an optimizer, because the first one imports hundreds of further modules."""
     torch = sys.modules.get("torch")
     if torch is not None:
         with contextlib.suppress(Exception):
@@ -94,7 +96,10 @@ def _make_optimizer() -> None:
 
 
 def _imports_of(program: list[str]) -> Iterator[str]:
-    """Of the script, what lies in packages that are installed: the program's own modules may do anything."""
+    """Yields the modules of installed packages that the script imports.
+
+    The program's own modules are left out, since their import may have side effects.
+    """
     try:
         if program[0] == "-m":
             spec = find_spec(program[1])
@@ -115,7 +120,7 @@ def _imports_of(program: list[str]) -> Iterator[str]:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a module comes with Python or from where packages are installed."""
+    """Returns True if a module belongs to Python or is in a folder of installed packages."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:
         return True
@@ -128,8 +133,8 @@ def is_installed(name: str) -> bool:
 
 # ---- forking ---------------------------------------------------------------------------------------------------------
 def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
-    """Forks until the agent goes; in a child, what it is to run."""
-    outlive_parent()  # to end its trainers with their traces, also if the agent was killed
+    """Forks until the agent closes the connection. In a child, returns the command and descriptors."""
+    outlive_parent()  # so that it can end its trainers and remove their files, even if the agent is killed
     children, began, me = set[int](), time.time(), os.getpid()
     wakeup, alarm = wake_at_signals()
     while True:
@@ -148,7 +153,7 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
         pid = os.fork()
         if not pid:
             in_own_session()
-            if os.getppid() != me:  # it has died before that
+            if os.getppid() != me:  # the parent has died already
                 os._exit(1)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -183,7 +188,7 @@ def _become(how: Message, fds: list[int], interpreter: int) -> None:
         os.dup2(fds[number], number)
         os.close(fds[number])
     os.environ.clear()
-    # Not to the numbers that they had in the stub: libraries that are loaded here have some of those.
+    # The stub's descriptor numbers may be in use here, by libraries that are loaded.
     os.environ.update(how["env"] | {name: str(fd) for name, fd in zip(how["more"], fds[3:], strict=True)})
     os.chdir(how["cwd"])
     with contextlib.suppress(OSError):
@@ -206,7 +211,7 @@ def mpi4py_threads() -> bool:
 
 
 def _run(program: list[str]) -> None:
-    """As the interpreter would."""
+    """Runs the program as the interpreter would."""
     if program[0] == "-m":
         sys.argv = program[1:]
         sys.path[0] = os.getcwd()
@@ -224,7 +229,10 @@ def _run(program: list[str]) -> None:
 
 
 def _end_alone(error: BaseException) -> None:
-    """Where ringcomm does not run yet, but MPI does, whose end would wait for the other ranks, who wait in init()."""
+    """Ends a rank that fails while MPI runs but ringcomm does not.
+
+    The finalization of MPI would wait for the other ranks, which wait in init().
+    """
     ringcomm_process: Any = sys.modules.get("ringcomm._src.base.process")
     runs = ringcomm_process is not None and ringcomm_process.rank_process is not None
     well = isinstance(error, SystemExit) and error.code in (None, 0)
@@ -242,7 +250,7 @@ def _end_alone(error: BaseException) -> None:
 
 
 def _hide_this_file() -> None:
-    """From tracebacks of the program."""
+    """Hides this file in tracebacks of the program."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:

@@ -1,4 +1,7 @@
-"""The processes that trainers are forked from: what the program imports is loaded once, before it is needed."""
+"""The zygotes of a host: processes with the program's modules loaded, from which trainers are forked.
+
+The agent's `Trainers` ask `Zygotes` to start a rank.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,14 @@ from ringcomm._src.elastic.agent.processes import in_own_session, signal_group
 _NUMBERED = re.compile(r"python[\d.]*")
 _RANK_ONLY = re.compile(r"PMI.*|OMPI_COMM_WORLD_(LOCAL_|NODE_)?RANK|RINGCOMM_ELASTIC_GENERATION")
 _LISTED = 4000  # modules
-_WORTH_IT = 30  # that trainers have loaded and the zygote has not
+_WORTH_IT = 30  # modules that trainers have loaded and the zygote has not, for which a new zygote pays off
 
 
 def python_words(command: list[str]) -> list[str] | None:
-    """The words of an interpreter and its options, if a zygote can stand in for it: it runs a script or a module."""
+    """Returns the words of the interpreter and its options, or None if a zygote cannot run the command.
+
+    A zygote can run a script or a module.
+    """
     if not command or not _NUMBERED.fullmatch(os.path.basename(command[0])):
         return None
     at = 1
@@ -31,12 +37,12 @@ def python_words(command: list[str]) -> list[str] | None:
 
 
 class Zygote:
-    """One process."""
+    """A zygote process."""
 
     def __init__(self, words: list[str], how: Message, modules: list[str]) -> None:
         mine, theirs = socket.socketpair()
         self.peer, self.ready, self.pids = Peer(mine), False, set[int]()
-        self.loaded: set[str] = set()  # modules of packages
+        self.loaded: set[str] = set()  # modules of installed packages
         environment = {name: value for name, value in how["env"].items() if not _RANK_ONLY.fullmatch(name)}
         with theirs:
             self.process = subprocess.Popen(
@@ -57,9 +63,9 @@ class Zygote:
 
 
 class Zygotes:
-    """The one that forks now, perhaps one that is being loaded with more, and older ones whose children still run."""
+    """All zygotes: the current one, a possible successor that loads more modules, and old ones with live children."""
 
-    trainers: Any  # of `Trainers`, which this asks to `fork` and to `start_cold`, and tells what zygotes say
+    trainers: Any  # a `Trainers`, which forks and starts cold, and receives the zygotes' messages
 
     def __init__(self, selector: selectors.BaseSelector, wanted: bool) -> None:
         self._selector = selector
@@ -71,7 +77,7 @@ class Zygotes:
         self._why_cold = "" if wanted else "none is wanted"
 
     def start(self, trainer: Any) -> None:
-        """By a fork as soon as there is a zygote for it, or cold if there will be none."""
+        """Starts a trainer by a fork as soon as a zygote is ready, or cold if there will be none."""
         words = python_words(trainer.how["command"])
         if self._why_cold or words is None:
             self.trainers.start_cold(trainer)
@@ -87,7 +93,7 @@ class Zygotes:
         assert self._now is not None
         try:
             self.trainers.fork(self._now.peer, trainer)
-        except OSError:  # it has just ended
+        except OSError:  # the zygote has just ended
             self.trainers.start_cold(trainer)
 
     def _make(self, words: list[str], how: Message) -> Zygote:
@@ -97,7 +103,7 @@ class Zygotes:
         return zygote
 
     def load(self, modules: list[str]) -> None:
-        """What trainers have imported by now: the next zygote has it too."""
+        """Loads the modules that trainers have imported in a new zygote, which becomes the current one."""
         if self._now is None or self._next is not None or len(set(modules) - self._now.loaded) < _WORTH_IT:
             return
         self._modules = sorted({*self._modules, *modules})[:_LISTED]
@@ -145,7 +151,7 @@ class Zygotes:
             self._older.remove(zygote)
 
     def _lost(self, zygote: Zygote) -> None:
-        """It ended. One that had been ready was killed, and the next start makes another; else it cannot be had."""
+        """Handles the end of a zygote. If it had been ready, the next start makes another; else trainers start cold."""
         self._forget(zygote)
         if zygote is self._next:
             self._next = None

@@ -1,7 +1,8 @@
-"""`ringrun --min-np`: jobs whose ranks come and go.
+"""The driver of elastic jobs, which `ringrun --min-np` runs in its process.
 
-From the command line: hosts and how they are found -> `Membership`, which slots are used -> `Driver`, one `Generation`
-after the other, each a `Job` under a launcher as any other -> `Agents`, one on each host (ringcomm._src.elastic.agent).
+`run` is the entry point. The command line or `Discovery` names the hosts; `Membership` decides
+which slots are used. `Driver` runs one `Generation` after the other, each a `Job` under a launcher.
+`Agents` controls the agent of each host (ringcomm._src.elastic.agent).
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def is_elastic(options: argparse.Namespace) -> bool:
 def run(
     options: argparse.Namespace, job: Job, hosts: list[Host], line_of: Callable[[Job], Line], use_srun: bool
 ) -> int:
-    """The exit status. Raises ValueError for numbers that contradict each other; OSError."""
+    """Runs an elastic job, and returns its exit status.
+
+    Raises ValueError for numbers that contradict each other, and OSError.
+    """
     events: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     discovery = None
     if options.host_discovery_script:
@@ -68,7 +72,7 @@ def run(
     here = next(filter(local, (host.name for host in hosts)), HERE)
 
     def alias(host: str) -> str:
-        """Names of this machine are one host to MPI, and have one agent."""
+        """Maps all names of this machine to one: to MPI they are one host, and they have one agent."""
         return here if local(host) else host
 
     def launch(one: Job) -> Launched:
@@ -119,7 +123,10 @@ def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Members
 
 
 def _folder(name: str) -> str:
-    """It need not exist yet, nor here: hosts of their own may have it."""
+    """Returns the folder's absolute path. Raises ValueError if a part of the path is a file.
+
+    The folder need not exist yet, or on this host: each host may have a separate one.
+    """
     folder = there = os.path.abspath(name)
     while not os.path.exists(there):
         there = os.path.dirname(there)
@@ -129,7 +136,7 @@ def _folder(name: str) -> str:
 
 
 def _shell(job: Job, use_srun: bool, host: str) -> list[str]:
-    """What runs a command on another host."""
+    """Returns the words that run a command on another host."""
     if job.ssh_command:
         return [*job.ssh_command, host]
     if use_srun:
@@ -138,7 +145,7 @@ def _shell(job: Job, use_srun: bool, host: str) -> list[str]:
 
 
 def _make_shim(folder: Path) -> Path:
-    """A file that can be run in place of ssh."""
+    """Writes an executable file that launchers run in place of ssh."""
     shim = folder / "through-agent"
     shim.write_text(f'#!/bin/sh\nexec {shlex.join(bare_command("ringcomm._src.elastic.agent.shim"))} "$@"\n')
     shim.chmod(shim.stat().st_mode | stat.S_IXUSR)

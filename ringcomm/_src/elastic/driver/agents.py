@@ -1,4 +1,7 @@
-"""The driver's end of its agents: starts them, hears them, and notices when one falls silent."""
+"""The driver's connections to its agents: starts them, receives their messages, and detects silent ones.
+
+`Driver` reads the events, and calls `want` and `tick` in its main loop.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +28,26 @@ from ringcomm._src.elastic.agent.segments import remove_orphans
 from ringcomm._src.elastic.agent.start import bare_command
 from ringcomm._src.launch.launched import say, wait_or_kill
 
-_AGAIN = 5.0  # seconds between the first two attempts to start an agent, at least; doubled for each further one
-_ATTEMPTS = 8  # in vain, after which a host is given up: 10 minutes
-_SOON = 0.3  # before the first, after it was there
-_HANGS = 30.0  # seconds after which such an attempt is given up
-_LOCAL_LIMIT = 10.0  # seconds of silence, at least, that mean anything on this host: only how busy it is
+_AGAIN = 5.0  # minimum of the seconds between the first two attempts to start an agent; doubles with each attempt
+_ATTEMPTS = 8  # failed attempts after which the driver abandons a host: 10 minutes
+_SOON = 0.3  # seconds before the first attempt, after the agent was lost
+_HANGS = 30.0  # seconds after which the driver abandons an attempt
+_LOCAL_LIMIT = 10.0  # minimum limit of silence on this host, in seconds: shorter silence is load
 
 
 @dataclass
 class Known:
-    """An agent, from when it is asked for."""
+    """The state of an agent, from the first attempt to start it."""
 
     host: str
-    process: subprocess.Popen[bytes] | None = None  # that runs it, or ssh
+    process: subprocess.Popen[bytes] | None = None  # runs the agent, or ssh
     control: Control | None = None
     heard: float = 0.0
-    address: Any = None  # where its signs of life come from
+    address: Any = None  # source address of its heartbeats
     tried: float = float("-inf")
-    attempts: int = 0  # since it was there, or was not wanted
+    attempts: int = 0  # attempts since it was connected, or was not wanted
     local: bool = False
-    limit: float = 0.0  # seconds of silence
+    limit: float = 0.0  # limit of silence, in seconds
 
     @property
     def starting(self) -> bool:
@@ -52,7 +55,10 @@ class Known:
 
 
 class Agents:
-    """Of all hosts. Events are put into `events`: ("reached", host), ("silent", host, why), (word, host, message)."""
+    """The agents of all hosts.
+
+    Events are put into `events`: ("reached", host), ("silent", host, why), (name, host, message).
+    """
 
     def __init__(
         self,
@@ -63,8 +69,10 @@ class Agents:
         is_local: Callable[[str], bool],
         only_local: bool,
     ) -> None:
-        """`given`: for every agent. `shell`: the words before a command that run it on a host. `alias`: of the names of
-        one machine, that of the one that its agent has."""
+        """`given`: arguments for every agent. `shell`: the words before a command that run it on a host.
+
+        `alias`: maps all names of a machine to the name that its agent has.
+        """
         self.events, self._shell, self.alias, self.is_local = events, shell, alias, is_local
         self._key = secrets.token_bytes(32)
         self._limit = float(given["limit"])
@@ -88,7 +96,7 @@ class Agents:
             threading.Thread(target=act, args=[connection], daemon=True).start()
 
     def _welcome(self, connection: socket.socket) -> None:
-        """An agent that calls, for the first time or again."""
+        """Handles the connection of an agent, new or again, and receives its messages until it breaks."""
         try:
             control = Control(connection, self._key, driver=True)
             host = control.receive()["host"]
@@ -129,15 +137,18 @@ class Agents:
 
     @staticmethod
     def _give_up_shell(known: Known) -> None:
-        """What has started an agent on a host that is lost may hang for hours, and the agent does without."""
+        """Kills the process that started a remote agent. It may hang for hours, and the agent runs without it."""
         if not known.local and known.process is not None:
             with contextlib.suppress(OSError):
                 known.process.kill()
 
     # ---- starting ----------------------------------------------------------------------------------------------------
     def want(self, hosts: Sequence[str]) -> None:
-        """Starts agents where there are none; where that fails, tries again, less and less often, and then stops. A
-        host that was not wanted in between is tried anew."""
+        """Starts the missing agents of these hosts.
+
+        Failed attempts are repeated at increasing intervals, up to a maximum number. If a host was
+        not wanted in between, the count starts again.
+        """
         now = time.monotonic()
         for host in self._known.keys() - set(hosts):
             self._known[host].attempts = 0
@@ -171,7 +182,7 @@ class Agents:
             self.events.put(("silent", known.host, f"its agent cannot be started: {error}"))
 
     def _age(self) -> float:
-        """At most so many seconds have gone since the job began, when an agent that is started now runs."""
+        """Returns an upper bound of the time since the job began, in seconds, when an agent that starts now runs."""
         return time.monotonic() - self._began + _HANGS
 
     def _addresses(self, host: str, local: bool) -> list[tuple[str, int]]:
@@ -180,7 +191,7 @@ class Agents:
             return [("127.0.0.1", port)]
         names = []
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, 9))  # sends nothing; tells which of our addresses that host would see
+            probe.connect((host, 9))  # sends nothing; gives the local address that this host would see
             names.append(probe.getsockname()[0])
         return [(name, port) for name in dict.fromkeys([*names, socket.getfqdn(), socket.gethostname()])]
 
@@ -202,19 +213,19 @@ class Agents:
                 self._drop(known, control, "the connection to its agent broke")  # type: ignore[arg-type]
 
     def tell_all(self, message: Message) -> list[str]:
-        """Returns whom."""
+        """Sends a message to all connected agents. Returns their hosts."""
         hosts = self.reached
         for host in hosts:
             self.tell(host, message)
         return hosts
 
     def tick(self) -> None:
-        """To be called several times in the limit of silence."""
+        """Receives and sends heartbeats, and drops silent agents. Call it several times within the limit of silence."""
         now = time.monotonic()
         while (beat := self._beats.receive()) is not None:
             if (known := self._known.get(beat[0])) is not None and known.control is not None:
                 known.heard, known.address = now, beat[1]
-        late = now - self._ticked > self._limit / BEATS  # this process has not run: nobody else is to blame
+        late = now - self._ticked > self._limit / BEATS  # this process has not run, so silence means nothing
         self._ticked = now
         for known in list(self._known.values()):
             control = known.control

@@ -1,4 +1,7 @@
-"""Asks again and again which hosts there are."""
+"""Discovers hosts: runs the user's script periodically and reports changes.
+
+`run` in this package starts it for ``--host-discovery-script``.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from typing import Any
 
 from ringcomm._src.launch.hosts import Host, discover
 
-_EVERY = 1.0  # seconds
-_LIMIT = 30.0  # seconds that the script may take
+_EVERY = 1.0  # seconds between two runs of the script
+_LIMIT = 30.0  # time limit of the script, in seconds
 
 
 class Discovery:
-    """Puts ("hosts", [Host, ...]) into `events` whenever a script's answer changes, and ("discovery_failed", why)."""
+    """The discovery thread.
+
+    It puts ("hosts", [Host, ...]) into `events` when the script's answer changes, and
+    ("discovery_failed", why) when the script starts to fail.
+    """
 
     def __init__(self, script: str, slots: int | None, events: queue.SimpleQueue[tuple[Any, ...]]) -> None:
         self._script, self._slots, self._events = script, slots, events
@@ -27,7 +34,7 @@ class Discovery:
         self._thread: threading.Thread | None = None
 
     def first(self) -> list[Host]:
-        """The first answer, waited for. Raises ValueError if there is none."""
+        """Waits for the first answer, and starts the thread. Raises ValueError if there is none."""
         self._last = discover(self._script, self._slots, _LIMIT)
         self._thread = threading.Thread(target=self._ask, daemon=True)
         self._thread.start()
@@ -52,7 +59,7 @@ class Discovery:
         self._process = process
 
     def stop(self) -> None:
-        """Waits for the thread, which a script that hangs does not hold up."""
+        """Stops the thread and waits for it. Kills a running script."""
         self._stop.set()
         if self._process is not None and self._process.poll() is None:
             with contextlib.suppress(OSError):

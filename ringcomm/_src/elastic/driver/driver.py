@@ -1,7 +1,7 @@
-"""Decides which ranks an elastic job has, one generation after the other, until the program has finished.
+"""The driver: decides which ranks an elastic job has, generation by generation, until the program has finished.
 
-Each membership is an MPI job of its own, so nothing of a broken one is used again. The weights outlive them in memory
-that each host's agent keeps. Only this process decides: there is no quorum, and no second opinion.
+Each generation is a separate MPI job, so no state of a broken one is reused. The weights outlive it
+in memory of each host's agent. This process decides alone, without a quorum.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ringcomm._src.launch.hosts import Host
 from ringcomm._src.launch.job import Job
 from ringcomm._src.launch.launched import Launched, say
 
-_LEFT = 128 + signal.SIGTERM  # the status of a job that was interrupted, and can go on
-_COMMITTED = (signal.SIGTERM, signal.SIGUSR1)  # what interrupts a job that may commit first
-_INTERRUPT = 2  # of ringcomm._src.elastic.agent.keeper's word
+_LEFT = 128 + signal.SIGTERM  # exit status of a job that was interrupted and can continue
+_COMMITTED = (signal.SIGTERM, signal.SIGUSR1)  # signals after which a job may commit before it ends
+_INTERRUPT = 2  # value of the keeper's word UPDATED
 
 
 class Driver:
-    """`launch` starts a job's launcher."""
+    """The main loop of an elastic job. `launch` starts a job's launcher."""
 
     def __init__(
         self,
@@ -47,18 +47,18 @@ class Driver:
         self._snapshots = Snapshots(agents, limits.snapshots, limits.snapshot_seconds)
         self._generation: Generation | None = None
         self._number = 0
-        self._status: int | None = None  # of the whole job, once known
+        self._status: int | None = None  # exit status of the job, once known
         self._waiting_since = time.monotonic()
-        self._why = ""  # there is a next generation
-        self._first_words: list[str] = []  # of the first fault in a row of generations without a commit
+        self._why = ""  # reason for the next generation
+        self._first_words: list[str] = []  # output of the first fault in a row of generations without a commit
         self._signal = 0
         self._leave_by: float | None = None
-        # What agents say that is for these two.
+        # Handlers of the agents' messages for shims and snapshots.
         self._on_shim, self._on_helper_ended = self._shims.ask, self._shims.answer
         self._on_snapshot = self._snapshots.answered
 
     def run(self) -> int:
-        """The exit status of the job."""
+        """Runs the job, and returns its exit status."""
         events = self._agents.events
         for number in (*_COMMITTED, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, lambda got, _frame: events.put(("signal", "", {"signal": got})))
@@ -101,7 +101,7 @@ class Driver:
         self._snapshots.tick(now)
 
     def _look_for_better(self, generation: Generation, now: float) -> None:
-        """Whether there are other slots than those of this generation: then its ranks are to commit and leave."""
+        """Asks the ranks to commit and leave if better slots than those of this generation are available."""
         best = self._membership.choose(now)
         missing = [slot for slot in generation.place if slot not in best]
         if best and not generation.updated and (missing or len(best) > len(generation.place)):
@@ -167,7 +167,7 @@ class Driver:
         say(f"ringrun: the hosts stay as they are: {why}")
 
     def _current(self, number: int) -> Generation | None:
-        """The generation of this number, if it has not been concluded."""
+        """Returns the generation of this number, if it has not been concluded."""
         return self._generation if self._generation is not None and self._generation.number == number else None
 
     def _on_ended(self, _host: str, message: dict[str, Any]) -> None:
@@ -213,13 +213,14 @@ class Driver:
             generation.updated = True
             self._agents.tell_all({"update": _INTERRUPT})
 
-    # ---- ending one --------------------------------------------------------------------------------------------------
+    # ---- ending a generation
+    # ------------------------------------------------------------------------------------------
     def _end(self, generation: Generation, why: str) -> None:
         self._why = why
         generation.ending = set(self._agents.tell_all({"end": generation.number}))
 
     def _conclude(self, generation: Generation) -> None:
-        """No process of the generation is left."""
+        """Decides what follows a generation, after its last process has ended."""
         self._generation = None
         self._shims.close()
         generation.release()

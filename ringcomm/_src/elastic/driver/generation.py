@@ -1,4 +1,7 @@
-"""One membership: its ranks under a launcher of their own, and how they ended."""
+"""One generation: its ranks under a separate launcher, and how each rank ended.
+
+The driver creates it, forwards events to it, and asks it which rank failed first.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from ringcomm._src.launch.job import Job
 from ringcomm._src.launch.launched import Launched, wait_or_kill
 from ringcomm._src.launch.rank import describe
 
-_EARLY_END = 0.5  # seconds in which it must be known why a launcher ended, or why ranks miss others
-_TERMINATE = 1.0  # seconds that a launcher has after SIGTERM
+_EARLY_END = 0.5  # seconds to wait for the reason when a launcher ends, or when ranks report lost ranks
+_TERMINATE = 1.0  # seconds between SIGTERM and SIGKILL of a launcher
 
 
 @dataclass(frozen=True)
 class End:
-    """Of a rank."""
+    """The end of a rank."""
 
     rank: int
     status: int  # as subprocess's return code
-    cause: str  # of ringcomm._src.elastic.agent.trainers
+    cause: str  # one of the causes in ringcomm._src.elastic.agent.protocol
     said: str
 
     @property
@@ -45,7 +48,7 @@ class End:
 
 
 class Generation:
-    """`place`: slots of the ranks, in their order. `alias`: as of `Agents`."""
+    """A generation. `place`: slots of the ranks, in the order of ranks. `alias`: as in `Agents`."""
 
     launched: Launched
 
@@ -55,14 +58,14 @@ class Generation:
         for slot in place:
             hosts[alias(slot.host)] = hosts.get(alias(slot.host), 0) + 1
         self.hosts = [Host(name, count) for name, count in hosts.items()]
-        # A launcher fills one host after the other.
+        # A launcher assigns ranks host by host.
         self.place = [slot for host in self.hosts for slot in place if alias(slot.host) == host.name]
         self.ends: dict[int, End] = {}
-        self.said: dict[int, str] = {}  # while they run
-        self.updated = False  # its ranks were told to commit and leave
-        self.ending: set[str] | None = None  # agents whose word is awaited that it is over
-        self.end_by: float | None = None  # if it is not known by then whose fault it was, that something ended,
-        self.cause = ""  # then this is the reason
+        self.said: dict[int, str] = {}  # last report of each rank
+        self.updated = False  # the ranks have been asked to commit and leave
+        self.ending: set[str] | None = None  # agents that have not confirmed the end yet
+        self.end_by: float | None = None  # deadline for finding the rank at fault;
+        self.cause = ""  # the reason after the deadline
 
     def job(self, everything_here: bool) -> Job:
         variables = {**self._job.variables, GENERATION: str(self.number)}
@@ -70,7 +73,7 @@ class Generation:
         return replace(self._job, size=len(self.place), hosts=hosts, variables=variables)
 
     def start(self, launched: Launched, over: Callable[[], None]) -> None:
-        """`over` is called, by a thread, when the launcher has ended."""
+        """Starts to wait for the launcher. A thread calls `over` when the launcher has ended."""
         self.launched = launched
 
         def wait() -> None:
@@ -81,12 +84,12 @@ class Generation:
         self._waiter.start()
 
     def expect_why(self, otherwise: str) -> None:
-        """Something ended, and whose fault that was should be known soon."""
+        """Sets a deadline for the reason why a process ended. After it, the reason is `otherwise`."""
         if self.end_by is None:
             self.end_by, self.cause = time.monotonic() + _EARLY_END, otherwise
 
     def left(self, rank: int) -> None:
-        """It will end, and is missed by now."""
+        """Records that a rank leaves inside elastic.run, before its process has ended."""
         self.ends.setdefault(rank, End(rank, 0, OWN, LEFT))
 
     def ended(self, message: dict[str, Any]) -> End:
@@ -98,28 +101,35 @@ class Generation:
         return len(self.ends) == len(self.place) and all(end.good for end in self.ends.values())
 
     def any_said(self, what: str) -> bool:
-        """As its last word."""
+        """Returns True if a rank ended with this report."""
         return any(end.said == what for end in self.ends.values())
 
     @property
     def first_fault(self) -> End | None:
-        """Whom the others' ends follow from: who was killed, before who ended of itself, for that may be the answer."""
+        """The rank's end that caused the other ends, or None.
+
+        Ranks that were killed precede ranks that ended themselves, because these may have reacted
+        to the loss.
+        """
         faults = [end for end in self.ends.values() if end.own_fault]
         return min(faults, key=lambda end: end.status >= 0, default=None)
 
     def last_words(self, fault: End) -> list[str]:
-        """Of a rank that ended by its own fault: its traceback, or its last lines, and how it ended."""
+        """Returns the last output of a rank that failed by its own fault, and how it ended.
+
+        The output is its traceback or its last lines.
+        """
         slot, how = self.place[fault.rank], describe(fault.status)
         end = f"ringrun: rank {fault.rank} of {len(self.place)} on {slot.host} failed first, with {how}"
         return [*self.launched.report.last_words(fault.rank), end]
 
     def release(self) -> None:
-        """The launcher, whose ranks are all gone, is ended in the background."""
+        """Ends the launcher in the background. All of its ranks have ended."""
         process = self.launched.process
 
         def act() -> None:
             try:
-                process.wait(_TERMINATE / 4)  # of itself: then it leaves nothing behind
+                process.wait(_TERMINATE / 4)  # lets it end by itself, so that it leaves nothing behind
             except subprocess.TimeoutExpired:
                 process.terminate()
                 wait_or_kill(process, _TERMINATE)
@@ -127,7 +137,7 @@ class Generation:
         threading.Thread(target=act, daemon=True).start()
 
     def drain(self) -> None:
-        """Until the launcher has ended, and all of the output is shown."""
+        """Waits until the launcher has ended and all output is shown."""
         self._waiter.join(4 * _TERMINATE)
         wait_or_kill(self.launched.process, 0.0)
         self.launched.drain()

@@ -1,38 +1,41 @@
-"""How long, how often and at least what: when a job of generations gives up."""
+"""Limits of an elastic job: time, number of restarts, and progress. They decide when the job fails.
+
+The driver asks `Limits` after each generation.
+"""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 
-_FRUITLESS = 3  # generations in a row that fail without a new commit
-_FAILING = 5  # that fail in a row, commits or not: the program may do so for ever
-_BACK_OFF, _MOST_BACK_OFF = 0.5, 30.0  # seconds before the second of such, doubled for each; at most
+_FRUITLESS = 3  # number of consecutive failed generations without a new commit after which the job fails
+_FAILING = 5  # number of consecutive failed generations, with or without commits, after which to warn
+_BACK_OFF, _MOST_BACK_OFF = 0.5, 30.0  # seconds before the second fruitless restart, doubled for later ones; maximum
 
 
 @dataclass
 class Limits:
-    """Set by the user, and counted."""
+    """The user's limits, and the counters that are compared with them."""
 
-    start: int  # ranks that the first generation waits for
-    timeout: float  # seconds in which there must be enough slots
-    tick: float = 0.1  # seconds between two looks at agents, at most
-    resets: int | None = None  # at most
-    leave: float = 30.0  # seconds that ranks have to commit when the job is interrupted
-    copies: int | None = None  # hosts that keep commits
+    start: int  # number of ranks that the first generation waits for
+    timeout: float  # seconds until enough slots must be available
+    tick: float = 0.1  # maximum seconds between two checks of agents
+    resets: int | None = None  # maximum number of restarts
+    leave: float = 30.0  # seconds to commit in, when the job is interrupted
+    copies: int | None = None  # number of hosts that store commits; None: all
     snapshots: str | None = None  # a folder
     snapshot_seconds: float = 0.0
-    restarts_only: bool = False  # the program is started again as often as `resets` says, commit or not
+    restarts_only: bool = False  # restart up to `resets` times, with or without commits
     sealed: int = -1  # the newest commit
-    progress: bool = False  # the last generation has made one
-    not_before: float = 0.0  # of the clock: the next generation
+    progress: bool = False  # the last generation has made a new commit
+    not_before: float = 0.0  # earliest start of the next generation, of time.monotonic()
     _before: int = -1
     _reset: int = 0
     _fruitless: int = 0
     _failed: int = 0
 
     def doubts(self) -> str:
-        """What the user should know of generations that fail again and again though each makes a commit."""
+        """Returns a warning if generations fail again and again although each makes a commit; else ""."""
         if self.resets is not None or self._failed == 0 or self._failed % _FAILING:
             return ""
         return (
@@ -44,7 +47,10 @@ class Limits:
         self.sealed = max(self.sealed, number)
 
     def after_generation(self, by_fault: bool, plain: bool) -> str:
-        """Why there is to be no other; empty if there is. `plain`: the program knows nothing of elastic training."""
+        """Returns the reason to end the job, or "" if another generation may start.
+
+        `plain`: the program does not use elastic training.
+        """
         self.progress, self._before = self.sealed > self._before, self.sealed
         self._reset += 1
         self._failed = self._failed + 1 if by_fault else 0

@@ -1,4 +1,7 @@
-"""What stands in for ssh while launchers start their helpers on other hosts: the hosts' agents do it."""
+"""Handles requests of the shims that replace ssh: the hosts' agents start the launcher's helpers.
+
+The driver forwards messages between shims and agents.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from ringcomm._src.elastic.driver.agents import Agents
 
 
 class Shims:
-    """Those that wait for a helper's end, by numbers of their own."""
+    """The shims that wait for the end of their helper, by a number."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents, self._all, self._number = agents, dict[int, Peer](), 0
@@ -20,7 +23,7 @@ class Shims:
         self._agents.tell(host, {"help": self._number, "command": message["command"], "cwd": message["cwd"]})
 
     def answer(self, _host: str, message: dict[str, Any]) -> None:
-        """The helper of one that may be gone has ended."""
+        """Sends the status of a helper that has ended to its shim, which may be gone."""
         if (shim := self._all.get(message["helper_ended"])) is not None:
             shim.tell({"status": message["status"]})
 

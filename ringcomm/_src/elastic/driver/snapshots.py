@@ -1,4 +1,7 @@
-"""Commits in a folder: one of the agents writes them, now and then, and when the job is interrupted."""
+"""Requests snapshots: an agent writes the newest commit to a folder, periodically and when the job is interrupted.
+
+The driver calls `tick` in its main loop.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from ringcomm._src.launch.launched import say
 
 
 class Snapshots:
-    """To `folder`, every so many seconds; None: nowhere."""
+    """Snapshots to `folder` every `every` seconds; no snapshots if `folder` is None."""
 
     def __init__(self, agents: Agents, folder: str | None, every: float) -> None:
         self._agents, self.folder, self._every = agents, folder, every
-        self.final_due = False  # the last one, which the job waits for
+        self.final_due = False  # the job waits for the last snapshot
         self._asked = time.monotonic()
-        self._said: set[str] = set()  # why some were not written
+        self._said: set[str] = set()  # reasons of failures that were shown
 
     def tick(self, now: float) -> None:
         if self.folder and now - self._asked > self._every:
@@ -35,7 +38,7 @@ class Snapshots:
             self.final_due = False
 
     def answered(self, _host: str, message: Message) -> None:
-        """The same reason is told once; and of the last one, after which nothing more is written."""
+        """Shows why a snapshot failed. Each reason is shown once, and again for the last snapshot."""
         why = message.get("why")
         if why and (self.final_due or why not in self._said):
             self._said.add(why)

@@ -1,8 +1,9 @@
-"""Where a state is saved: in this process, or in memory of the host that outlives it.
+"""Stores commits of a state: in this process, or in memory of the host that outlives the process.
 
-In an elastic job the first rank of each host writes for all of it, into memory that the host's agent holds; then all
-ranks vote, by one all-reduce of a few numbers, and the commit counts if all hosts have it whole. Only then is the one
-before it given up.
+In an elastic job, the first rank of each host writes a commit for its host, into memory of the
+host's agent. Then all ranks vote, by one all-reduce of a few numbers. The commit counts if it is
+complete on all hosts; only then is the previous one released. `State` uses `Kept` in elastic jobs,
+and `Private` elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ringcomm._src.named import collectives, objects, runtime
 
 
 class Private:
-    """In this process."""
+    """A commit in this process's memory."""
 
     def __init__(self) -> None:
         self._stream, self._parts = b"", list[bytearray]()
@@ -33,36 +34,36 @@ class Private:
             memoryview(kept)[:] = part
 
     def read(self) -> Any:
-        """What was last written. Raises RingcommError if nothing was."""
+        """Returns the value that was written last. Raises RingcommError if there is none."""
         if not self._stream:
             raise RingcommError("there is nothing to be restored: nothing has been saved")
         return unpack(self._stream, [bytearray(part) for part in self._parts])
 
     def vote(self, asked: bool) -> bool:
-        """Whether any rank asks. Collective where there are several."""
+        """Returns True if any rank asks. Collective if there are several ranks."""
         if not runtime.is_initialized() or runtime.size() == 1:
             return asked
         return _vote(int(asked))[0] != 0
 
 
 class Chosen(NamedTuple):
-    """The commit that a generation begins with."""
+    """The commit with which a generation begins."""
 
     number: int
-    root: int  # the first rank whose host has it
+    root: int  # the first rank on a host that has it
 
 
 class Kept:
-    """In the memory of this host's agent."""
+    """Commits in the memory of this host's agent."""
 
     def __init__(self, member: Member) -> None:
         self._member, self._keeper = member, member.keeper
-        self._next = 0  # the number that the next commit will have
+        self._next = 0  # number of the next commit
         self._failed = ""
 
     # ---- while training ----------------------------------------------------------------------------------------------
     def write(self, value: Any) -> None:
-        """As the next commit, which counts when ranks have voted."""
+        """Writes the next commit. It counts once ranks have voted."""
         self._failed = ""
         if not (self._member.keeps and self._member.leads):
             return
@@ -73,7 +74,7 @@ class Kept:
             self._failed = f"{error.strerror or error} (of {sum(part.nbytes for part in parts) / 1e6:.0f} MB)"
 
     def read(self) -> Any:
-        """The newest that this host has. Raises RingcommError if there is none."""
+        """Returns the newest commit of this host. Raises RingcommError if there is none."""
         held = self._keeper.held()
         if not held:
             raise RingcommError(f"host {self._member.host} keeps no commit that could be restored")
@@ -81,18 +82,21 @@ class Kept:
         return unpack(stream, [bytearray(part) for part in parts])
 
     def vote(self, asked: bool) -> bool:
-        """Whether ranks are to commit and leave. Collective."""
+        """Returns True if ranks must commit and leave. Collective."""
         return _vote(int(asked or self._member.updated != 0))[0] != 0
 
     def seal(self, asked: bool) -> bool:
-        """The same vote, and what was written counts. Raises RingcommError on all ranks if it was not on all hosts."""
+        """Votes as `vote` does, and makes the written commit count.
+
+        Raises RingcommError on all ranks if a host has not stored the commit.
+        """
         asked_by_any, failed, _ = _vote(int(asked or self._member.updated != 0), int(bool(self._failed)))
         if failed:
             raise self._not_kept()
         if self._member.leads:
             self._keeper.words[SEALED] = self._next
         self._next += 1
-        if self._next == 2 and self._member.leads:  # a step has been made: optimizers have imported what they need
+        if self._next == 2 and self._member.leads:  # after one step, optimizers have imported the modules they need
             self._member.tell_modules()
         return asked_by_any != 0
 
@@ -107,7 +111,7 @@ class Kept:
 
     # ---- at the beginning of a generation ----------------------------------------------------------------------------
     def choose(self) -> Chosen | None:
-        """The newest commit that is whole on every host of the last generation that has written one. Collective."""
+        """Returns the newest commit that is complete on all hosts of the last generation that wrote one. Collective."""
         rows: list[list[Held]] = objects.allgather_object(self._keeper.held(), "elastic.held")
         latest = max((held.generation for row in rows for held in row), default=None)
         of_latest = [row for row in rows if any(held.generation == latest for held in row)]
@@ -119,7 +123,10 @@ class Kept:
         return Chosen(number, next(rank for rank, row in enumerate(rows) if row in of_latest))
 
     def take(self, chosen: Chosen) -> Any:
-        """That commit's value, on every rank; and every host that keeps any has it now, and no other. Collective."""
+        """Returns the value of that commit on every rank. Collective.
+
+        Afterwards every host that stores commits has this one and no other.
+        """
         buffer = self._keeper.buffer(chosen.number)
         held = buffer.held()
         mine = held is not None and held.number == chosen.number
@@ -135,12 +142,12 @@ class Kept:
             self._keeper.keep_only(chosen.number, self._member.generation)
             self._keeper.words[SEALED] = chosen.number
         self._next = chosen.number + 1
-        _vote()  # nobody writes the next one while another still reads
+        _vote()  # no rank writes the next commit while another rank reads this one
         return unpack(stream, copies)
 
     @staticmethod
     def _alike(root: int, stream: bytes, parts: list[memoryview]) -> tuple[bytes, list[Any]]:
-        """The root's: parts that are the same everywhere stay where they are, the others come as arrays."""
+        """Returns the root's commit. Parts that are equal on all hosts stay in place; the root sends the rest."""
         sums = [_sum(part) for part in parts] if runtime.local_rank() == 0 or runtime.rank() == root else None
         rows = objects.allgather_object((stream, sums), "elastic.sums")
         stream, wanted = rows[root]
@@ -162,7 +169,7 @@ def _sum(part: memoryview) -> tuple[int, int]:
 
 
 def _vote(*values: int) -> list[int]:
-    """The largest of each of up to three numbers over all ranks. Collective."""
+    """Returns the maximum over all ranks of each of up to three numbers. Collective."""
     mine = np.zeros(3, np.int64)
     mine[: len(values)] = values
     if runtime.size() == 1:

@@ -1,4 +1,7 @@
-"""This process's place in an elastic job: its host's agent, and the memory that the agent keeps."""
+"""This process as a member of an elastic job: its connection to the host's agent, and the memory of the agent.
+
+States and `run` use `member()` to find out whether they are in an elastic job.
+"""
 
 from __future__ import annotations
 
@@ -13,39 +16,39 @@ from ringcomm._src.named import runtime
 
 
 class Member:
-    """Raises OSError if the agent cannot be reached."""
+    """The connection of a rank to its host's agent. Raises OSError if the agent cannot be reached."""
 
     def __init__(self, address: str, generation: int) -> None:
         self._peer = Peer.connect(address)
         self._peer.send({"trainer": True})
         message, fds = self._peer.receive()
         self.keeper = Keeper(fds)
-        os.close(fds[0])  # buffers keep theirs, to make them longer
+        os.close(fds[0])  # a buffer keeps its descriptor, with which it can grow
         self.generation = generation
         self.host: str = message["host"]
-        self.keeps: bool = message["membership"]["keeps"]  # whether this host keeps commits
+        self.keeps: bool = message["membership"]["keeps"]  # True if this host stores commits
 
     @property
     def leads(self) -> bool:
-        """Whether this rank writes for its host."""
+        """True if this rank writes commits for its host."""
         return runtime.local_rank() == 0
 
     @property
     def updated(self) -> int:
-        """Not 0 if ranks are to commit and leave."""
+        """Not 0 if ranks must commit and leave."""
         return self.keeper.words[UPDATED]
 
     def say(self, said: str) -> None:
-        """A word of ringcomm._src.elastic.agent.protocol, of how far this rank is."""
+        """Sends this rank's progress to the agent: a constant of ringcomm._src.elastic.agent.protocol."""
         self._peer.tell({"said": said})
 
     def tell_modules(self) -> None:
-        """What the program has imported by now, so that the next ranks start with it."""
+        """Sends the modules that the program has imported, so that the next ranks start with them loaded."""
         self._peer.tell({"modules": loaded_modules()})
 
 
 @functools.cache
 def member() -> Member | None:
-    """None outside of elastic jobs: then nothing outlives this process."""
+    """Returns this process's member; None outside of elastic jobs, where no memory outlives the process."""
     address = os.environ.get(ADDRESS)
     return Member(address, int(os.environ[GENERATION])) if address else None

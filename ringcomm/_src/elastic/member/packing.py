@@ -1,4 +1,7 @@
-"""Nested values as a small stream and big parts, which are copied once, from where they lie to where they are kept."""
+"""Serialises nested values as a small stream and large parts, with one copy of each part.
+
+The parts are views of the arrays, so commits copy them directly into the buffer of the host.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,20 @@ import numpy as np
 try:
     import cloudpickle
 
-    _Base: Any = cloudpickle.Pickler  # takes lambdas and local classes too
+    _Base: Any = cloudpickle.Pickler  # also pickles lambdas and local classes
 except ImportError:
     _Base = pickle.Pickler
 
-SMALL = 1024  # bytes: what is not bigger travels in the stream
+SMALL = 1024  # bytes; parts up to this size are stored in the stream
 
 _reducers: list[tuple[type, Callable[[Any], Any]]] = []
 
 
 def register(kind: type, reduce: Callable[[Any], Any]) -> None:
-    """How to pickle this type's instances, as ``__reduce_ex__(5)`` does: with pickle.PickleBuffer for big memory."""
+    """Registers how to pickle this type's instances: a function like ``__reduce_ex__(5)``.
+
+    It should wrap large memory in pickle.PickleBuffer.
+    """
     _reducers.append((kind, reduce))
 
 
@@ -36,7 +42,7 @@ class _Packer(_Base):
 
 
 def pack(value: Any) -> tuple[bytes, list[memoryview]]:
-    """The stream, and views of the parts: of the arrays themselves, so they change with these."""
+    """Returns the stream, and views of the parts. The views show later changes of the arrays."""
     parts: list[memoryview] = []
 
     def out_of_band(buffer: pickle.PickleBuffer) -> bool:
@@ -52,17 +58,18 @@ def pack(value: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def unpack(stream: bytes, parts: Sequence[Any]) -> Any:
-    """Arrays lie in `parts`, which must be memory of their own, and writable."""
+    """Returns the value. Its arrays use the memory of `parts`, which must be writable and not used elsewhere."""
     return pickle.loads(stream, buffers=parts)
 
 
-# ---- arrays of dtypes that NumPy does not have itself, as bfloat16: it would copy them into the stream ---------------
+# ---- arrays of dtypes that NumPy does not define, as bfloat16: NumPy would copy them into the
+# stream --------------
 def take_apart(array: np.ndarray[Any, Any]) -> tuple[pickle.PickleBuffer, np.dtype[Any], tuple[int, ...]]:
-    """The arguments of `put_together`, for what a reducer returns."""
+    """Returns the arguments of `put_together`, for a reducer's result."""
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return pickle.PickleBuffer(flat), array.dtype, array.shape
 
 
 def put_together(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """In that memory."""
+    """Returns an array that uses this memory."""
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

@@ -1,4 +1,8 @@
-"""Runs a function so that it outlives the loss of ranks: Horovod's `elastic.run`."""
+"""Runs a training function that survives the loss of ranks: Horovod's `elastic.run`.
+
+It restores the last commit at the beginning of each generation, and reports the end of the function
+to the agent.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from ringcomm._src.elastic.member.member import Member, member
 from ringcomm._src.elastic.member.state import State
 from ringcomm._src.named import runtime
 
-_PATIENCE = 60.0  # seconds that a rank which cannot go on waits to be ended
+_PATIENCE = 60.0  # seconds that a rank waits to be ended when it cannot continue
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -24,16 +28,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def run(func: Function) -> Function:
     """Decorates a function of (state, ...) that trains.
 
-    In a job of ``ringrun --min-np`` (or ``--restarts``) the program runs anew from its top on the ranks that there are
-    whenever ranks are lost or come; here the state then becomes that of the last commit, the state's reset callbacks
-    are called, and the function begins: it goes on from what the state says. In the job's first ranks, and outside of
-    elastic jobs, the state becomes that of rank 0.
+    In a job of ``ringrun --min-np`` (or ``--restarts``), a change of ranks restarts the program on
+    the ranks of the next generation. This function then restores the state of the last commit,
+    calls the state's reset callbacks, and calls ``func``, which continues from the state. In the
+    first generation, and outside of elastic jobs, all ranks start with the state of rank 0.
 
-    Returns what the function returns, when it has, on the ranks that are there then.
+    Returns the function's result, on the ranks of the last generation.
 
     Raises:
-        HorovodInternalError: outside of an elastic job, as everywhere. In one, PeerLostError and its like end in the
-            next ranks taking over.
+        HorovodInternalError: outside of an elastic job, as in other calls. In an elastic job,
+            PeerLostError and similar errors end the generation, and the next one takes over.
     """
 
     @functools.wraps(func)
@@ -46,7 +50,7 @@ def run(func: Function) -> Function:
 
 
 def _run_alone(func: Callable[..., Any], state: State, args: Any, kwargs: Any) -> Any:
-    """A number of ranks that cannot change: hosts that came or went are a matter of the program's own messages."""
+    """Runs with a fixed number of ranks. The program itself reports changes of hosts."""
     while True:
         state.sync()
         try:
@@ -58,7 +62,7 @@ def _run_alone(func: Callable[..., Any], state: State, args: Any, kwargs: Any) -
 def _run_in_job(here: Member, func: Callable[..., Any], state: State, args: Any, kwargs: Any) -> Any:
     here.say(ENTERED)
     leaves = functools.partial(here.say, LEFT)
-    atexit.register(leaves)  # before ringcomm's own, which waits for the others
+    atexit.register(leaves)  # runs before ringcomm's exit handler, which waits for the other ranks
     try:
         if state.resume():
             state.on_reset()
@@ -77,7 +81,7 @@ def _run_in_job(here: Member, func: Callable[..., Any], state: State, args: Any,
 
 
 def _leave(here: Member, state: State) -> None:
-    """All ranks are here, at the same step."""
+    """Commits and ends this rank. All ranks call it at the same step."""
     state.save()
     state.keep()
     here.say(RESET)
@@ -85,13 +89,15 @@ def _leave(here: Member, state: State) -> None:
 
 
 def _wait_for_the_end(here: Member) -> None:
-    """Another rank is lost. The agent ends this one as soon as the driver knows."""
+    """Waits until the agent ends this rank, because another rank is lost."""
     here.say(CONSEQUENCE)
     time.sleep(_PATIENCE)
     os._exit(1)
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Horovod's form of `run`, in which frameworks say how they start anew. Here that is a new process, so `reset` is
-    called by nobody."""
+    """Provides Horovod's form of `run`, in which a framework passes a function that resets it.
+
+    Here a reset is a new process, so `reset` is never called.
+    """
     return run(func)

@@ -1,4 +1,7 @@
-"""What a training is made of, saved and brought back as one: Horovod's `State` and `ObjectState`."""
+"""The state of training, which is saved and restored as a unit: Horovod's `State` and `ObjectState`.
+
+Programs commit a state after a batch. `run` restores the last commit after a change of ranks.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,15 @@ from ringcomm._src.named.objects import broadcast_object
 
 
 class State(ABC):
-    """Base of states. One of your own has `save`, `restore` and `sync`, as in Horovod; what of its attributes can be
-    pickled is kept in an elastic job, and `restore` called after they have come back.
+    """Base class of states.
+
+    A subclass has `save`, `restore` and `sync`, as in Horovod. In an elastic job, a commit contains
+    all attributes that can be pickled; `restore` is called after they have been restored.
 
     Args:
-        bcast_object: a function of (object, root_rank) that gives all ranks the root's; by default ringcomm's.
-        get_rank: a function that gives this process's rank.
+        bcast_object: a function of (object, root_rank) that returns the root's object on all ranks;
+            ringcomm's by default.
+        get_rank: a function that returns this process's rank.
     """
 
     def __init__(
@@ -35,42 +41,46 @@ class State(ABC):
 
     # ---- for programs ------------------------------------------------------------------------------------------------
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """To be called, without arguments, when the ranks have changed and the state is restored: to adapt a learning
-        rate to the number of ranks, say."""
+        """Registers functions without arguments that `run` calls after a change of ranks, when the state is restored.
+
+        A callback can adapt a learning rate to the number of ranks, for example.
+        """
         self._reset_callbacks.extend(callbacks)
 
     def commit(self) -> None:
-        """Saves, so that training goes on from here if a rank is lost, and looks whether hosts have come or gone.
-        Collective: it counts when all ranks have made it.
+        """Saves the state and checks for changes of hosts. Collective.
+
+        Training continues from the commit if a rank is lost. A commit counts when all ranks have made it.
 
         Raises:
-            HostsUpdatedInterrupt: on all ranks; for `run`.
-            RingcommError: on all ranks, if some host has no memory for it; the commit before it stays.
+            HostsUpdatedInterrupt: on all ranks, if hosts were added or removed; `run` handles it.
+            RingcommError: on all ranks, if a host has no memory for the commit; the previous commit
+                remains.
         """
         self.save()
         if self.keep():
             raise HostsUpdatedInterrupt(False)
 
     def check_host_updates(self) -> None:
-        """Raises HostsUpdatedInterrupt on all ranks if hosts have come or gone. Collective."""
+        """Raises HostsUpdatedInterrupt on all ranks if hosts were added or removed. Collective."""
         if self._store.vote(self._asked()):
             raise HostsUpdatedInterrupt(False)
 
     # ---- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
     def save(self) -> None:
-        """Notes the state as it is."""
+        """Saves the current state."""
 
     @abstractmethod
     def restore(self) -> None:
-        """Brings it back as it was last saved."""
+        """Restores the state that was saved last."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Gives all ranks the state of rank 0."""
+        """Copies the state of rank 0 to all ranks."""
 
     def reset(self) -> None:  # noqa: B027  most have nothing to do
-        """Called when the ranks have changed, before the callbacks."""
+        """Resets the state after a change of ranks. Called before the callbacks."""
 
     def on_reset(self) -> None:
         self._host_messages = queue.Queue()
@@ -79,21 +89,21 @@ class State(ABC):
             callback()
 
     def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
-        """Hosts have come or gone, which the next `check_host_updates` tells."""
+        """Records that hosts were added or removed, for the next `check_host_updates`."""
         self._host_messages.put((timestamp, update_res))
 
     def contents(self) -> Any:
-        """What is to be kept: nested values, arrays, tensors."""
+        """Returns the contents of a commit: nested values, arrays, tensors."""
         return {name: value for name, value in vars(self).items() if name not in _OURS}
 
     def put_back(self, contents: Any) -> None:
-        """What `contents` gave, perhaps in another process."""
+        """Restores what `contents` returned, possibly in another process."""
         vars(self).update(contents)
         self.restore()
 
     # ---- for `run` ---------------------------------------------------------------------------------------------------
     def keep(self) -> bool:
-        """What was saved counts from now on. Whether hosts have come or gone. Collective."""
+        """Makes the saved state count. Returns True if hosts were added or removed. Collective."""
         if isinstance(self._store, Kept):
             if not isinstance(self, ObjectState):
                 self._store.write(self.contents())
@@ -101,7 +111,7 @@ class State(ABC):
         return self._store.vote(self._asked())
 
     def resume(self) -> bool:
-        """Takes up the job's last commit; False if there is none. Collective."""
+        """Restores the job's last commit. Returns False if there is none. Collective."""
         if not isinstance(self._store, Kept) or (chosen := self._store.choose()) is None:
             return False
         self.put_back(self._store.take(chosen))
@@ -121,12 +131,14 @@ _OURS = frozenset(
 
 
 class ObjectState(State):
-    """Attributes: whatever can be pickled, arrays and tensors among it, the same on all ranks when it is committed (of
-    each host the first rank's are kept).
+    """A state of attributes: any values that can be pickled, including arrays and tensors.
+
+    The attributes must be equal on all ranks when they are committed: each host stores those of its
+    first rank.
 
     Args:
-        bcast_object, get_rank: as of `State`.
-        kwargs: the attributes, with what they are at first.
+        bcast_object, get_rank: as in `State`.
+        kwargs: the attributes, with their initial values.
     """
 
     def __init__(
@@ -159,7 +171,7 @@ class ObjectState(State):
         return {name: getattr(self, name) for name in self._names}
 
     def put_back(self, contents: Any) -> None:
-        """Raises ValueError if these are another state's."""
+        """Sets the attributes. Raises ValueError if the contents are of another state."""
         if set(contents) != set(self._names):
             missing, more = set(self._names) - set(contents), set(contents) - set(self._names)
             raise ValueError(

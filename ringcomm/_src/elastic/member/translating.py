@@ -1,4 +1,7 @@
-"""Losses that come out of a framework's compiled programs as the framework's own errors."""
+"""Finds ringcomm's errors inside the errors that a framework's compiled program raises.
+
+Frameworks use this form of `run`, so that elastic training recognises the loss of a rank.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _NAMED = re.compile(rf"\bringcomm\.({'|'.join(_LOSSES)}): (.*)")
 
 
 def run(func: Function, kinds: type[Exception] | tuple[type[Exception], ...]) -> Function:
-    """`running.run`, where errors of these kinds may have one of ours in their text."""
+    """Returns `running.run` of the function. Translates errors of these kinds to ringcomm's error in their text."""
 
     @functools.wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:

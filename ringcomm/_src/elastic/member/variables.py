@@ -1,4 +1,7 @@
-"""States of models that are lists of variables, which keep their identity when values are assigned to them."""
+"""States of models that are lists of variables, which keep their identity when values are assigned to them.
+
+The states of the frameworks derive from `VariablesState`.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,27 @@ from ringcomm._src.elastic.member.state import ObjectState
 
 
 class VariablesState(ObjectState, ABC):
-    """Variables that have a shape, a dtype and `assign`; and attributes."""
+    """A state of variables that have a shape, a dtype and `assign`, and of further attributes."""
 
     # ---- for subclasses ----------------------------------------------------------------------------------------------
     @abstractmethod
     def tracked(self) -> Sequence[Any]:
-        """The variables, in an order that is the same in every process."""
+        """Returns the variables, in an order that is the same in every process."""
 
     @abstractmethod
     def value_of(self, variable: Any) -> Any:
-        """A tensor that `packing` copies from where it lies."""
+        """Returns a tensor that `packing` copies without an intermediate copy."""
 
     @abstractmethod
     def broadcast(self, variables: Sequence[Any]) -> None:
-        """Gives them the values of rank 0."""
+        """Assigns the values of rank 0 to the variables."""
 
     # ---- of states ---------------------------------------------------------------------------------------------------
     def contents(self) -> Any:
         return {"attributes": super().contents(), "variables": [self.value_of(one) for one in self.tracked()]}
 
     def put_back(self, contents: Any) -> None:
-        """Raises ValueError if these are of other variables."""
+        """Assigns the values. Raises ValueError if they are of other variables."""
         variables, values = self.tracked(), contents["variables"]
         if len(variables) != len(values):
             raise ValueError(f"{len(values)} variables were kept, and there are {len(variables)}")

@@ -1,4 +1,4 @@
-"""Elastic training: a function that goes on, from its last commit, when ranks are lost or come.
+"""Elastic training: a function that continues from its last commit when ranks are lost or added.
 
 ::
 
@@ -11,8 +11,9 @@
 
     train(ringcomm.elastic.ObjectState(weights=weights, batch=0))
 
-started by ``ringrun -np 4 --min-np 2 python train.py``. `ringcomm.torch.elastic` and the like know models and
-optimizers. docs/elastic.md says what is kept and what is lost.
+Start it by ``ringrun -np 4 --min-np 2 python train.py``. The elastic modules of the frameworks, as
+`ringcomm.torch.elastic`, have states for models and optimizers. docs/elastic.md describes what
+survives the loss of ranks.
 """
 
 from ringcomm._src.elastic.member.running import run, run_fn

@@ -1,3 +1,3 @@
-"""Horovod's module paths below ``horovod.common``."""
+"""Provides Horovod's module paths below ``horovod.common``, for scripts that import them."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Who and where a rank is, as the class that bindings of Horovod make one object of."""
+"""The class of Horovod that gives a rank's identity; bindings of Horovod create one object of it."""
 
 from ringcomm._src.named.basics import HorovodBasics
 

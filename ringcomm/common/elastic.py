@@ -1,4 +1,4 @@
-"""Elastic training's base, under the name of the module that scripts written for Horovod import."""
+"""The base of elastic training, under the module name that scripts for Horovod import."""
 
 from ringcomm._src.elastic.member.running import run_fn
 from ringcomm._src.elastic.member.state import ObjectState, State
@@ -7,13 +7,13 @@ __all__ = ["ObjectState", "State", "notification_manager", "run_fn"]
 
 
 class WorkerNotificationManager:
-    """Nothing need be started to hear of hosts: a word in shared memory tells. Here because Horovod has it."""
+    """Horovod's notification manager, for compatibility. States detect changes of hosts in shared memory."""
 
     def init(self) -> None:
         """Does nothing."""
 
     def register_listener(self, listener: State) -> None:
-        """Does nothing: every state hears."""
+        """Does nothing: every state detects changes of hosts."""
 
     def remove_listener(self, listener: State) -> None:
         """Does nothing."""

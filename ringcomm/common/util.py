@@ -1,4 +1,4 @@
-"""What this build can do, and small helpers that libraries import from ``horovod.common.util``."""
+"""Features of this build, and helper functions that libraries import from ``horovod.common.util``."""
 
 from ringcomm._src.named.build import (
     ccl_built,

@@ -1,3 +1,4 @@
+// Implements the digest in four independent lanes.
 #include "kernels/digest.hpp"
 
 #include <cstring>
@@ -6,13 +7,13 @@ namespace ringcomm::kernels {
 
 namespace {
 
-// Four lanes of 16 bytes: they do not depend on each other, so that a multiplication can begin in each cycle.
+// Four lanes of 16 bytes. They are independent, so a multiplication can begin in each cycle.
 constexpr std::size_t kLanes = 4, kWords = 2 * kLanes, kBlock = kWords * sizeof(std::uint64_t);
 constexpr std::uint64_t kKeys[kLanes] = {0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3,
                                          0x589965cc75374cc3};
 
-// Both halves of the product, added without carry: every bit depends on all of both factors. Source: wyhash, by Wang Yi
-// (public domain), as are the keys.
+// Combines both halves of the product with xor: every bit depends on all of both factors. Source:
+// wyhash, by Wang Yi (public domain), as are the keys.
 inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);

@@ -1,4 +1,4 @@
-// The values that leave a reduction as it is without them.
+// Contains the identity elements of reductions: operands that do not change the result.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -22,7 +22,7 @@ constexpr Identities with_sign(int bits) {
 }
 constexpr Identities without_sign(int bits) { return {0, 1, 0, ~std::uint64_t{0} >> (64 - bits)}; }
 
-// One row per DType of one number, in its order.
+// Table with one row per DType of one number, in DType's order.
 constexpr std::array<Identities, kNumbers> kIdentities{{
     floating(16, 0x3C00, 0x7C00),
     floating(16, 0x3F80, 0x7F80),
@@ -63,7 +63,7 @@ std::uint64_t identity(DType dtype, Op op) {
   }
 }
 
-// The dtypes of two numbers, by those.
+// Component types of the dtypes that consist of two numbers.
 struct Parts {
   DType first, second;
 };
@@ -82,7 +82,8 @@ constexpr std::array<Parts, kDTypes.size() - kNumbers> kParts{{
     {DType::float64, DType::int64},
 }};
 
-// The first element. Little-endian, as all machines that the kernels are written for.
+// Writes one element. Assumes little-endian byte order, as on all machines that the kernels
+// support.
 void put_identity(DType dtype, Op op, std::byte* to) {
   std::memset(to, 0, size_of(dtype));
   const std::size_t row = static_cast<std::size_t>(dtype);
@@ -94,7 +95,7 @@ void put_identity(DType dtype, Op op, std::byte* to) {
   const Parts parts = kParts[row - kNumbers];
   const bool located = op == Op::minloc || op == Op::maxloc;
   const std::uint64_t first = identity(parts.first, op);
-  // An index after all others; of a product, no imaginary part.
+  // The second part is an index after all others; for a product, a zero imaginary part.
   const std::uint64_t second = located             ? identity(parts.second, Op::min)
                                : op == Op::product ? 0
                                                    : identity(parts.second, op);

@@ -1,4 +1,4 @@
-// Which instruction set runs: asked of the machine once, at first use.
+// Selects the instruction set: queries the processor once, at first use.
 #include <atomic>
 #include <cstdint>
 
@@ -18,12 +18,12 @@ struct Candidate {
 };
 
 #if defined(__x86_64__)
-// CPUID and XGETBV themselves: __builtin_cpu_supports always answers 0 with some C libraries.
+// Uses CPUID and XGETBV directly: __builtin_cpu_supports always returns 0 with some C libraries.
 struct Features {
   bool avx2 = false, avx512 = false;
 };
 
-std::uint64_t saved_registers() {  // by the operating system; the others are as good as absent
+std::uint64_t saved_registers() {  // registers that the operating system saves; the rest is unusable
   std::uint32_t low = 0, high = 0;
   __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return (std::uint64_t{high} << 32) | low;
@@ -48,7 +48,7 @@ bool has_avx512() { return features().avx512; }
 
 bool always() { return true; }
 
-// The best comes first.
+// Candidates, the best first.
 constexpr Candidate kCandidates[] = {
 #if defined(__x86_64__)
     {avx512_table, has_avx512},

@@ -1,9 +1,10 @@
-# The kernels are compiled once per instruction set: isa_*.cpp, which include body/body.inl. On another architecture
-# such a file compiles to nothing. -O3 also in debug and sanitizer builds keeps their tests short.
+# Compiles the kernels once per instruction set: isa_*.cpp, which include body/body.inl. On another
+# architecture such a file compiles to nothing. -O3 also in debug and sanitizer builds keeps their
+# tests short.
 set(kernels ${CMAKE_CURRENT_LIST_DIR})
 set(always -O3 -ffp-contract=off -fno-math-errno -Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND always -fno-unswitch-loops)  # a copy of each loop for every flag that it asks: much code, little speed
+  list(APPEND always -fno-unswitch-loops)  # would copy each loop for every flag it tests: much code, little speed
 endif()
 
 set(flags_avx2 "")

@@ -1,4 +1,5 @@
-// The kernels' interface: picks the function from the table and cuts the work into passes of at most 8 streams.
+// Implements the kernels' interface: selects the function from the table, and cuts the work into
+// passes of at most 8 streams.
 #include "kernels/kernels.hpp"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ std::size_t accumulator_size(DType dtype) {  // halves accumulate in float32
   return info(dtype).floating ? std::max<std::size_t>(size_of(dtype), 4) : size_of(dtype);
 }
 
-// How many memory streams a pass over everything would have; an array that is source and target is one.
+// Returns the number of memory streams of a single pass; an array that is source and target counts
+// once.
 std::size_t streams(std::span<void* const> targets, std::span<const void* const> sources) {
   std::size_t count = sources.size();
   for (const void* target : targets)
@@ -26,7 +28,8 @@ std::size_t streams(std::span<void* const> targets, std::span<const void* const>
   return count;
 }
 
-// Block by block: sources in groups into the carry, which stays in the L1 cache, then the carry to targets in groups.
+// Works block by block: reduces groups of sources into the carry, which stays in the L1 cache, then
+// writes the carry to groups of targets.
 void run_in_groups(RunPass run, const Pass& all, std::size_t block) {
   alignas(64) std::byte carry[kCarryBytes];
   Pass part = all;
@@ -52,7 +55,8 @@ void run_in_groups(RunPass run, const Pass& all, std::size_t block) {
   }
 }
 
-// Elements before every target reaches a cache line's start, or `count` if they never do together.
+// Returns the number of elements before every target reaches a cache line's start, or `count` if
+// their offsets differ.
 std::size_t elements_to_line(std::span<void* const> targets, std::size_t size, std::size_t count) {
   const std::size_t phase = reinterpret_cast<std::uintptr_t>(targets[0]) % 64;
   for (const void* target : targets)
@@ -130,7 +134,7 @@ void cast(DType to, void* target, DType from, const void* source, std::size_t co
   table().cast[static_cast<std::size_t>(to)][static_cast<std::size_t>(from)](target, source, count);
 }
 
-constexpr std::size_t kLongString = 1024;  // bytes, from which memcpy may be one instruction
+constexpr std::size_t kLongString = 1024;  // bytes; from here on memcpy may be one instruction
 
 void copy(void* target, const void* source, std::size_t nbytes, bool stream) {
   if (nbytes == 0 || target == source) return;

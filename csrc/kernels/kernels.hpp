@@ -1,15 +1,24 @@
-// Arithmetic on arrays: op × dtype × scale. The instruction set is picked once, at first use; every one gives the
-// same bits. Halves are computed in float32 and rounded (to nearest even) when stored. min and max propagate NaN (the
-// first operand's if both are, bits unchanged) and order -0 < +0. A NaN that sum, product or scaling yields is the
-// positive quiet one without payload: which operand's NaN an addition keeps differs between machines and compilers. A
-// cast keeps a NaN's sign and leading payload. Copies, and a reduction of one source that is not scaled, keep all bits.
-// Booleans are logical: sum and max are or, product and min are and; any byte but 0 is true; stored as 0 or 1;
-// scaling leaves them as they are. Integer sums and products wrap. Pointers need the alignment of nothing.
-// Complex numbers are added and scaled by component; a product is (ar br - ai bi, ar bi + ai br), each term rounded.
-// Logical ops of integers take any number but 0 for true, and give 0 or 1. minloc and maxloc take the pair of the least
-// or largest value, and of equal values (-0 equals +0) that of the lower index; a NaN wins over numbers, and a pair's
-// padding comes out as zeros.
-// No function allocates or throws after dispatch.
+// Provides arithmetic on arrays: op × dtype × scale. The instruction set is selected once, at first
+// use. Every instruction set gives equal bits. No function allocates, or throws after dispatch.
+// Pointers need no alignment.
+//
+// Floating dtypes: halves are computed in float32 and rounded (to nearest even) when stored. min
+// and max propagate NaN (of two NaNs the first operand's, bits unchanged) and order -0 < +0. A NaN
+// result of sum, product or scaling is the positive quiet one without payload, because the NaN that
+// an addition keeps differs between machines and compilers. A cast keeps a NaN's sign and leading
+// payload. Copies, and a reduction of one unscaled source, keep all bits.
+//
+// Booleans are logical: sum and max are or, product and min are and. Any nonzero byte is true;
+// results are 0 or 1; scaling does not change them.
+//
+// Integer sums and products wrap. Logical ops of integers treat any nonzero number as true, and
+// return 0 or 1.
+//
+// Complex numbers are added and scaled by component. A product is (ar br - ai bi, ar bi + ai br),
+// each term rounded.
+//
+// minloc and maxloc select the pair with the least or largest value. Among equal values (-0 equals
+// +0) they select the lower index. A NaN wins over numbers. A pair's padding is written as zeros.
 #pragma once
 
 #include <cstddef>
@@ -22,56 +31,60 @@
 
 namespace ringcomm::kernels {
 
-// Scale: x -> x * factor / divisor, in this order. Floating: in float32 for halves and float32, float64 in itself; the
-// product and the quotient are each rounded correctly (a factor of 1 leaves one rounding, that of the quotient), or
-// both together once where factor / divisor is a number of that dtype.
-// Integers: trunc(double(x) * factor) unless factor is 1, held to the dtype's range (NaN gives 0), then divided by
-// divisor, rounding toward zero, exactly.
+// Scale: x -> x * factor / divisor, in this order. Floating dtypes: halves and float32 are scaled
+// in float32, float64 in float64. Product and quotient are each rounded correctly (a factor of 1
+// leaves only the quotient's rounding). If the dtype represents factor / divisor exactly, both
+// together are rounded once. Integers: trunc(double(x) * factor) unless factor is 1, clamped to the
+// dtype's range (NaN gives 0), then divided by divisor, rounding toward zero, exactly.
 
-// Whether there is such an element op of such elements: all else below holds for those only.
+// Returns true if the op is defined for the dtype. All functions below require that.
 bool reduces(DType dtype, Op op);
 
-// target[i] = first[i] op second[i] of an element op; target may be either operand. Op::average counts as sum.
+// Computes target[i] = first[i] op second[i] for an element op; target may be either operand.
+// Op::average counts as sum.
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count);
 
-// Floating dtypes: target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b for the vectors a, first, and b, second: their
-// sum if they are orthogonal, their mean if they are equal; a vector of zeros adds nothing. Products are summed in
-// float64, which is also what the result is rounded from. The same bits with the operands exchanged.
+// Computes target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b for the vectors a, first, and b,
+// second; floating dtypes only. Orthogonal vectors give their sum, equal vectors their mean; a zero
+// vector adds nothing. Products are summed in float64, and the result is rounded from float64.
+// Exchanging the operands gives the same bits.
 // Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924.
 void adasum(DType dtype, void* target, const void* first, const void* second, std::size_t count);
 
-// target[i] = scale(source[i]); target may be source.
+// Computes target[i] = scale(source[i]); target may be source.
 void scale(DType dtype, void* target, const void* source, std::size_t count, Scale by);
 
-// For each i: post(pre(sources[0][i]) op pre(sources[1][i]) op ... in this order), stored into every target.
-// One pass (of an element op): each source is read once, each target written once; halves stay float32 throughout.
-// Targets may be sources (same index range). `stream` asks for stores past the cache,
-// done where every target has the same offset in its cache line; it pays for large targets that are not sources.
+// Stores post(pre(sources[0][i]) op pre(sources[1][i]) op ... in this order) into every target, for
+// each i. It needs one pass (for an element op): each source is read once, each target written
+// once; halves stay float32 throughout. Targets may be sources (same index range). `stream`
+// requests stores past the cache. They are used if every target has the same offset in its cache
+// line. They pay for large targets that are not sources.
 void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<const void* const> sources,
                  std::size_t count, Scale pre, Scale post, bool stream = false);
 
-// target[i] = source[i] in another floating dtype (float16, bfloat16, float32, float64 in any pair).
+// Converts source[i] to another floating dtype (float16, bfloat16, float32, float64 in any pair).
 void cast(DType to, void* target, DType from, const void* source, std::size_t count);
 
-// Whether the processor's instruction that copies strings, which memcpy and the kernel use, is slow (AMD's takes 5 to
-// 14 times as long): where the two are not apart by whole words of 16 bytes.
+// Returns true if the processor's string copy instruction, which memcpy and the kernel use, is
+// slow: on AMD 5 to 14 times, where the addresses do not differ by a multiple of 16 bytes.
 inline bool slow_to_copy(const void* target, const void* source) {
   return (reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source)) % 16 != 0;
 }
 
-// memcpy (nothing if target is source), and fast wherever they lie; `stream` asks for stores past the cache, which is
-// for buffers that nobody reads soon.
+// Copies as memcpy (nothing if target is source), and fast for all alignments. `stream` requests
+// stores past the cache, for buffers that are not read soon.
 void copy(void* target, const void* source, std::size_t nbytes, bool stream = false);
 
-void move(void* target, const void* source, std::size_t nbytes);  // the same where they may overlap
+void move(void* target, const void* source, std::size_t nbytes);  // as copy(), for memory that may overlap
 
-// memcpy from this thread's memory that another core has just written, and that this core will write next: takes the
-// source's cache lines over. A line that two cores share costs 7 to 25 ns to write again, one by one; one that is
-// owned, by whichever of them, 2 to 5. Nobody else may touch the source meanwhile.
+// Copies as memcpy from this thread's memory that another core has just written, and that this core
+// will write next. Acquires the source's cache lines. Writing a line that two cores share costs 7
+// to 25 ns each; an owned line, 2 to 5 ns. No other thread may access the source meanwhile.
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream = false);
 
-// target[i] = the value e with e op x = x, bit for bit, for every x (but a NaN's payload, a logical op's numbers that
-// are not 0 or 1, and infinities and signs of zero in a product of complex numbers): of a sum, -0.
+// Fills target with the identity e: e op x = x, bit for bit, for every x; for a sum, -0.
+// Exceptions: a NaN's payload, a logical op's numbers other than 0 and 1, and infinities and signs
+// of zero in a product of complex numbers.
 void fill_identity(DType dtype, Op op, void* target, std::size_t count);
 
 std::string_view instruction_set();               // "generic", "avx2", "avx512", "neon"

@@ -1,3 +1,4 @@
+// Calls the low-rank kernels of the selected instruction set.
 #include "kernels/low_rank.hpp"
 
 #include "kernels/table.hpp"

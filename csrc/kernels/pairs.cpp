@@ -1,5 +1,5 @@
-// minloc and maxloc: pairs of a value and its index, one after the other. Not compiled for each instruction set, for a
-// pair is no vector's element; all sets' tables hold these.
+// Implements minloc and maxloc on pairs of a value and its index. It is compiled once, because a
+// pair is no vector's element; all instruction sets' tables contain these functions.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@ namespace {
 
 template <class Value, class Index>
 struct Located {
-  static constexpr std::size_t kOffset = std::max(sizeof(Value), sizeof(Index));  // the index lies at
+  static constexpr std::size_t kOffset = std::max(sizeof(Value), sizeof(Index));  // offset of the index
   static constexpr std::size_t kSize = 2 * kOffset;
   Value value;
   Index index;
@@ -28,7 +28,7 @@ struct Located {
     std::memcpy(pair + kOffset, &index, sizeof index);
     std::memcpy(static_cast<std::byte*>(array) + i * kSize, pair, kSize);
   }
-  // NaNs are equal to each other, and come before all numbers.
+  // NaNs are equal to each other, and precede all numbers.
   template <bool least>
   bool comes_before(const Located& other) const {
     const bool nan = value != value, other_nan = other.value != other.value;

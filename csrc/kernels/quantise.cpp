@@ -1,3 +1,5 @@
+// Calls the lossy encoders of the selected instruction set, and computes the sizes of their
+// messages.
 #include "kernels/quantise.hpp"
 
 #include "kernels/table.hpp"

@@ -1,9 +1,11 @@
-// What lossy encoders do to float32 elements, a group or a stretch at a time. Every instruction set gives equal bits.
+// Encodes float32 elements lossily, a group or a stretch at a time. The codecs build messages from
+// them. Every instruction set gives equal bits.
 //
-// What is encoded is v = block + owed, where `owed` is what this rank has held back before (error feedback: Seide et
-// al. 2014, Karimireddy et al. 2019); without feedback both pointers are null. Afterwards the block holds what its
-// encoding decodes to, d, and `next` what is held back now: v - d. Of a group that holds an infinity or a NaN all ranks
-// get NaN, as they would have without encoding, and nothing of that is held back: `next` is `owed`.
+// The encoded value is v = block + residual, where `residual` is what this rank left out before
+// (error feedback: Seide et al. 2014, Karimireddy et al. 2019). Without feedback `residual` and
+// `next` are null. Afterwards the block holds the decoded encoding, d, and `next` the new residual,
+// v - d. If a group holds an infinity or a NaN, all ranks get NaN, as without encoding. Its
+// residuals do not change then: `next` is `residual`.
 #pragma once
 
 #include <cstddef>
@@ -11,56 +13,57 @@
 
 namespace ringcomm::kernels {
 
-inline constexpr std::size_t kLongestGroup = 2048;  // elements that share a scale: they stay in the L1 cache
+inline constexpr std::size_t kLongestGroup = 2048;  // elements with a common scale: they stay in the L1 cache
 
 enum class Quantiser : std::uint8_t { int8, int4, sign, ternary };
 
-// Scale and codes of `count` elements, of which the encoder is told where they lie among all (`first`) for its draws.
+// Encodes `count` elements as scale and codes. `first` is the group's index among all elements, for
+// random draws.
 struct QuantiseJob {
   float* block = nullptr;
   const float* residual = nullptr;
   float* next = nullptr;
   std::size_t count = 0;   // 1 to kLongestGroup
-  void* wire = nullptr;    // quantised_bytes() of it
-  float amount = 0;        // ternary: what is below this share of the mean magnitude becomes zero
-  bool drawn = false;      // int8, int4: rounded up or down by chance (QSGD); ternary: zero by chance (TernGrad)
-  bool two_means = false;  // sign: of the positive elements and of the negative ones
-  bool stream = false;     // `next` past the cache; then call streamed()
+  void* wire = nullptr;    // room for quantised_bytes()
+  float amount = 0;        // ternary: elements below this share of the mean magnitude become zero
+  bool drawn = false;      // int8, int4: random rounding (QSGD); ternary: random zeros (TernGrad)
+  bool two_means = false;  // sign: separate means of positive and negative elements
+  bool stream = false;     // writes `next` past the cache; then call streamed()
   std::uint32_t seed = 0, first = 0;
 };
 void quantise(Quantiser how, const QuantiseJob& job);
 void dequantise(Quantiser how, const void* wire, float* block, std::size_t count, bool two_means);
 std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means);
 
-// Picks the elements whose magnitude is at least a threshold, until there is no room for more; the others become zero.
-// An entry is, unless `signs` is set, a float32 or its upper half; and where it is: how many elements lie between it
-// and the entry before, as a Golomb-Rice code (Golomb, IEEE Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number
-// without its `low` last bits in ones, a zero, those bits, and then the sign where that is all that is sent. Bits fill
-// bytes from the lowest on.
+// Selects the elements whose magnitude is at least the threshold, up to `most` entries; all other
+// elements become zero. An entry has a value (float32, or its upper half; none with `signs`) and a
+// gap: the number of elements since the entry before. A gap is a Golomb-Rice code (Golomb, IEEE
+// Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number without its `low` last bits in ones, a
+// zero, those bits. With `signs`, the sign bit follows. Bits fill bytes from the lowest on.
 struct SparseJob {
   float* block = nullptr;
   const float* residual = nullptr;
   float* next = nullptr;
   std::size_t count = 0;
   float threshold = 0;                     // positive
-  bool signs = false;                      // what is sent of an entry is its sign, for the threshold's value
+  bool signs = false;                      // sends only an entry's sign; its magnitude is the threshold
   bool halves = false;                     // bfloat16 values
-  bool stream = false;                     // `next` past the cache; then call streamed()
-  std::size_t most = 0;                    // entries
-  unsigned low = 0;                        // at most 20
+  bool stream = false;                     // writes `next` past the cache; then call streamed()
+  std::size_t most = 0;                    // largest number of entries
+  unsigned low = 0;                        // low bits of the gaps' code, at most 20
   unsigned char* gaps = nullptr;           // (count >> low) + entries * (low + 2) bits, and 8 bytes
-  void* values = nullptr;                  // `most` of them; null with signs
-  std::size_t entries = 0, gap_bytes = 0;  // how many there are; counted on, as what follows is, by the next job
+  void* values = nullptr;                  // room for `most` values; null with signs
+  std::size_t entries = 0, gap_bytes = 0;  // numbers so far; this and all below continue in the next job
   std::size_t run = 0;                     // elements since the last entry
-  std::uint64_t bits = 0;                  // of the next bytes
+  std::uint64_t bits = 0;                  // bits for the next bytes
   unsigned bit_count = 0;                  // below 32
   bool told = true;                        // each infinity and NaN is an entry, which a sign alone cannot be
 };
 void pick(SparseJob& job);
 
-void streamed();  // what has gone past the cache is in memory before this thread says so to another
+void streamed();  // orders streaming stores before this thread's later stores
 
-// The sum of two arrays, target = a + b; b may be null.
+// Computes target = a + b; copies a if b is null.
 void add(float* target, const float* a, const float* b, std::size_t count);
 
 }  // namespace ringcomm::kernels

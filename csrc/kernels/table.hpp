@@ -1,8 +1,9 @@
-// What one instruction set offers. kernels.cpp cuts the work into passes; a table's functions run them.
+// Defines the table of functions of one instruction set. kernels.cpp cuts the work into passes; a
+// table's functions run them.
 //
-// The functions behind a table are compiled once per instruction set (isa_*.cpp). Code in those files and in body/ must
-// not call inline functions of shared headers: the linker keeps one copy of such a function, and it may be the one with
-// instructions that this machine lacks.
+// The functions behind a table are compiled once per instruction set (isa_*.cpp). Code in those
+// files and in body/ must not call inline functions of shared headers. The linker keeps one copy of
+// such a function, and that copy may contain instructions that this machine lacks.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,16 @@
 
 namespace ringcomm::kernels {
 
-// One sweep over elements [first, first + count) of at most 8 sources and at most 8 targets. The accumulator starts
-// from `carry_in` if given, else from the first source, and goes to `carry_out` if given, else (scaled by `post`) to
-// the targets.
+// One sweep over elements [first, first + count) of at most 8 sources and at most 8 targets. The
+// accumulator starts from `carry_in` if given, else from the first source. It is stored to
+// `carry_out` if given, else (scaled by `post`) to the targets.
 struct Pass {
   void* const* targets;
   const void* const* sources;
   std::size_t target_count, source_count;
   std::size_t first, count;
   Scale pre, post;      // read by scaled passes only
-  bool stream = false;  // every target's element `first` lies at a multiple of 64 bytes
+  bool stream = false;  // every target's element `first` is 64-byte aligned
   const void* carry_in = nullptr;
   void* carry_out = nullptr;  // as wide as the accumulator, kCarryBytes long, 64-byte aligned
 };
@@ -38,16 +39,17 @@ using RunBlend = void (*)(void* target, const void* first, const void* second, s
                           double by_second);  // target = by_first a + by_second b
 using RunCast = void (*)(void* target, const void* source, std::size_t count);
 
-// Of one dtype. Null where there is no such op; ops that are never scaled are in both columns.
+// Functions of one dtype. Null where the op is undefined; ops that are never scaled are in both
+// columns.
 struct Row {
-  RunPass plain;        // of one source: bits as they are
+  RunPass plain;        // for one source: keeps all bits
   RunPass pass[12][2];  // [sum, and Op from min on][scaled]
 };
 
 struct Table {
   const char* name;
   Row rows[kDTypes.size()];
-  RunCast cast[4][4];  // [to][from]: float16, bfloat16, float32, float64; null where they are equal
+  RunCast cast[4][4];  // [to][from]: float16, bfloat16, float32, float64; null if equal
   RunDots dots[4];     // the same dtypes
   RunBlend blend[4];
   void (*copy_apart)(void* target, const void* source, std::size_t nbytes);
@@ -65,15 +67,16 @@ struct Table {
   void (*update_double)(const UpdateJob<double>& job);
 };
 
-// Each exists on its architecture only.
+// Functions that return a table. Each exists on its architecture only.
 const Table* generic_table();
 const Table* avx2_table();
 const Table* avx512_table();
 const Table* neon_table();
 
-const Table& table();  // the one in use
+const Table& table();  // the selected table
 
-// Pairs of a value and an index, the same code for all instruction sets (pairs.cpp); in the order of their dtypes.
+// Pairs of a value and an index, in the order of their dtypes. All instruction sets share their
+// code (pairs.cpp).
 // clang-format off: a row for each
 #define RINGCOMM_PAIRS(one) \
   one(std::int16_t, std::int32_t) \

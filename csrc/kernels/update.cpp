@@ -1,3 +1,4 @@
+// Calls the update rules of the selected instruction set.
 #include "kernels/update.hpp"
 
 #include "kernels/table.hpp"

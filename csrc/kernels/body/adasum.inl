@@ -1,6 +1,6 @@
-// The two halves of Adasum, in float64: three dot products in one pass, and the weighted sum in a second.
+// Implements the two passes of Adasum, in float64: three dot products, then the weighted sum.
 
-inline constexpr std::size_t kDotLanes = 16;  // partial sums, the same number everywhere: the same bits everywhere
+inline constexpr std::size_t kDotLanes = 16;  // partial sums; equal on all instruction sets, for equal bits
 
 template <class Format>
 struct Doubles {

@@ -1,6 +1,6 @@
-// The kernels of one instruction set. The including file (isa_*.cpp) defines RINGCOMM_ISA, a namespace and the set's
-// name, and RINGCOMM_VECTOR_BYTES, and is compiled with that set's flags. Everything here but the way to the table
-// has internal linkage: see table.hpp.
+// Contains the kernels of one instruction set. The including file (isa_*.cpp) defines RINGCOMM_ISA,
+// a namespace and the set's name, and RINGCOMM_VECTOR_BYTES. It is compiled with that set's flags.
+// Everything except the function that returns the table has internal linkage: see table.hpp.
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -27,8 +27,8 @@
 #define RINGCOMM_JOINED_OF(x, y) x##y
 #define RINGCOMM_JOINED(x, y) RINGCOMM_JOINED_OF(x, y)
 
-// Vectors pass between inlined functions only, so how a call would pass them does not matter;
-// the compiler looks at the end of the file, so this holds for all of it.
+// Vectors are only passed between inlined functions, so the calling convention does not matter. The
+// compiler evaluates this pragma at the end of the file, so it applies to the complete file.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace ringcomm::kernels::RINGCOMM_ISA {
@@ -48,7 +48,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/low_rank.inl"
 #include "kernels/body/update.inl"
 
-// One row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
+// Defines a row of the table: a dtype's passes. `Order` is the lane of min and max without scaling.
 #define RINGCOMM_ROW(Plain, Order)                                                             \
   {                                                                                            \
     run_bits<Plain::kSize, Kind::either>, {                                                    \
@@ -59,7 +59,8 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
     }                                                                                          \
   }
 #define RINGCOMM_TWICE(...) {__VA_ARGS__, __VA_ARGS__}
-// Integers ask at run time whether there is anything to scale: half the code, and gradients are no integers.
+// Integer passes test at run time if they scale. That halves the code, and gradients are not
+// integers.
 #define RINGCOMM_PAIR(Lane, kind) RINGCOMM_TWICE(run_pass<Lane, kind, true>)
 #define RINGCOMM_BITS(size)                                                                    \
   RINGCOMM_TWICE(run_bits<size, Kind::both>), RINGCOMM_TWICE(run_bits<size, Kind::either>),    \

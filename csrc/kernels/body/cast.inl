@@ -1,8 +1,8 @@
-// Floating dtypes into each other, correctly rounded.
+// Converts floating dtypes into each other, correctly rounded.
 
-// float64 to float32 by rounding to odd: cut off, then set the last bit if anything was lost. A half rounded from
-// that has the bits of a half rounded from the float64 itself (Boldo and Melquiond, IEEE Trans. Computers 57(4),
-// 2008).
+// Converts float64 to float32 by rounding to odd: truncates, then sets the last bit if the result
+// is inexact. Rounding that to a half gives the same bits as rounding the float64 to a half (Boldo
+// and Melquiond, IEEE Trans. Computers 57(4), 2008).
 template <std::size_t N>
 INLINE Vector<float, N> round_to_odd(const Vector<double, N>& wide) {
   using F = Vector<float, N>;
@@ -12,10 +12,10 @@ INLINE Vector<float, N> round_to_odd(const Vector<double, N>& wide) {
   const F nearest = __builtin_convertvector(wide, F);
   const auto back = __builtin_convertvector(nearest, Vector<double, N>);
   const L was = bits_as<L>(wide) & kMagnitude, is = bits_as<L>(back) & kMagnitude;
-  const I too_far = __builtin_convertvector(is > was, I);     // -1 where rounding went away from zero
+  const I too_far = __builtin_convertvector(is > was, I);     // -1 where rounding increased the magnitude
   const I inexact = __builtin_convertvector(is != was, I);
   const I odd = (bits_as<I>(nearest) + too_far) | (inexact & 1);
-  return nearest == nearest ? bits_as<F>(odd) : nearest;      // a NaN's payload is cut, which is not inexact
+  return nearest == nearest ? bits_as<F>(odd) : nearest;      // a NaN's truncated payload is not inexact
 }
 
 template <class Half>

@@ -1,8 +1,10 @@
-// float16 and bfloat16 to and from float32, N at a time. Rounding is to nearest, ties to even. A NaN stays a NaN and
-// keeps its sign and the payload bits that fit; it comes out quiet, except that bfloat16 to float32 keeps the bits as
-// they are. The software float16 below gives the bits of F16C and of AArch64's FCVT.
+// Converts float16 and bfloat16 to and from float32, N at a time. Rounding is to nearest, ties to
+// even. A NaN stays a NaN and keeps its sign and the payload bits that fit. The result is quiet,
+// except that bfloat16 to float32 keeps all bits. The software float16 below gives the same bits as
+// F16C and AArch64's FCVT.
 
-// 16 bits to 32 and back (the low half is kept), where the compiler's own conversion takes a detour.
+// Extends 16 bits to 32; truncate() keeps the low half. The compiler's own conversion is slower for
+// these vector sizes.
 template <std::size_t N>
 INLINE Vector<std::uint32_t, N> extend(Vector<std::uint16_t, N> halves) {
   using U [[maybe_unused]] = Vector<std::uint32_t, N>;
@@ -79,7 +81,8 @@ INLINE Vector<std::uint16_t, N> narrow_float16_in_software(Vector<float, N> wide
   const U magnitude = bits & 0x7FFFFFFFu;
   const I signed_magnitude = bits_as<I>(magnitude);
   const U normal = (magnitude + 0xFFFu + ((magnitude >> 13) & 1u) - (112u << 23)) >> 13;
-  // Below 2^-14 the float32 unit in the last place of 0.5 + x is float16's smallest step: the addition rounds.
+  // Below 2^-14 the float32 unit in the last place of 0.5 + x is float16's smallest step, so the
+  // addition rounds.
   const U subnormal = bits_as<U>(bits_as<F>(magnitude) + 0.5f) - 0x3F000000u;
   const U nan = 0x7E00u | ((magnitude >> 13) & 0x3FFu);
   const U infinity = U{} + 0x7C00u;
@@ -121,7 +124,8 @@ INLINE Vector<std::uint16_t, N> narrow_float16(Vector<float, N> wide) {
   return narrow_float16_in_software<N>(wide);
 }
 
-// As many halves as fill a vector are two vectors of float32, in whichever order comes cheapest.
+// A vector of halves corresponds to two vectors of float32, in the order that is cheapest to
+// compute.
 using FloatVector = Vector<float, kVectorBytes / 4>;
 using FloatPair = Two<FloatVector>;
 
@@ -149,11 +153,12 @@ struct BFloat16 {
   static INLINE Vector<float, N> widen(Vector<std::uint16_t, N> halves) { return widen_bfloat16<N>(halves); }
   template <std::size_t N>
   static INLINE Vector<std::uint16_t, N> narrow(Vector<float, N> wide) { return narrow_bfloat16<N>(wide); }
-  // Two neighbours share a 32-bit word, and each is the upper half of its float32: nothing has to move between lanes.
+  // Two neighbours share a 32-bit word, and each is the upper half of its float32. So no data moves
+  // between lanes.
   static INLINE FloatPair widen_pair(Words words) {
     return {bits_as<FloatVector>(words << 16), bits_as<FloatVector>(words & 0xFFFF0000u)};
   }
-  // For canonical values: the one NaN's low bits are zero, so rounding does not carry it into something else.
+  // Requires canonical values: the canonical NaN's low bits are zero, so rounding keeps it a NaN.
   static INLINE Words round_up(FloatVector wide) {
     const auto bits = bits_as<Words>(wide);
     return bits + 0x7FFFu + ((bits >> 16) & 1u);

@@ -1,7 +1,8 @@
-// A lane says how elements of one dtype become an accumulator and back, and what the operations do to accumulators.
+// Defines lanes. A lane converts elements of one dtype to accumulators and back, and applies
+// operations to accumulators.
 
-// min and max of floating numbers as integers, so that the order is total: -0 < +0, and a NaN wins, the first one if
-// both are.
+// Computes min and max of floating numbers as integers, in a total order: -0 < +0. A NaN wins; of
+// two NaNs the first one wins.
 template <class I, std::size_t N, I infinity>
 struct TotalOrder {
   using V = Vector<I, N>;
@@ -28,7 +29,7 @@ struct FloatTraits<double> {
 template <class F>
 struct FloatLane {
   static constexpr std::size_t kWidth = kVectorBytes / sizeof(F), kSize = sizeof(F);
-  static constexpr bool kHot = true;  // gradients: passes of two sources are compiled on their own
+  static constexpr bool kHot = true;  // gradients: passes of two sources have separate code
   using Bits = typename FloatTraits<F>::Bits;
   using BitVector = Vector<Bits, kWidth>;
   using Wide = Vector<F, kWidth>;
@@ -45,15 +46,16 @@ struct FloatLane {
   static INLINE Wide upper(Wide a, Wide b) {
     return bits_as<Wide>(Order::upper(bits_as<BitVector>(a), bits_as<BitVector>(b)));
   }
-  // Which of two NaNs an addition returns, and the sign of a new one, differ between machines and compilers:
-  // what arithmetic yields is one NaN, positive and quiet without payload.
+  // The NaN that an addition of two NaNs returns, and the sign of a new NaN, differ between
+  // machines and compilers. So arithmetic results use one NaN: positive and quiet, without payload.
   static INLINE Wide canonical(Wide value) {
     return value == value ? value : bits_as<Wide>(BitVector{} + FloatTraits<F>::kNan);
   }
 
-  // Where factor / divisor is itself a number of F (a divisor that is a power of two, a factor that is a multiple of the
-  // divisor), one product is exact before it is rounded. Elsewhere the division is one, for the product with a rounded
-  // 1 / divisor may miss the quotient's last bit. Passes over memory hide a vector's division.
+  // If F represents factor / divisor exactly, the scaler is one product, exact before it is
+  // rounded. That holds for a divisor that is a power of two, or a factor that is a multiple of the
+  // divisor. Otherwise it divides, because a product with a rounded 1 / divisor may miss the
+  // quotient's last bit. Memory bandwidth limits passes, so vector divisions cost no time.
   struct Scaler {
     F factor, divisor;
     bool divides;
@@ -67,7 +69,7 @@ struct FloatLane {
   };
 };
 
-// Sum, product and scaled min and max of halves: two vectors of float32 for a vector of halves.
+// Computes sum, product and scaled min and max of halves: two float32 vectors per vector of halves.
 template <class Half>
 struct HalfLane {
   static constexpr std::size_t kWidth = kVectorBytes / 2, kSize = 2;
@@ -95,7 +97,7 @@ struct NoScaler {
   INLINE V operator()(V value) const { return value; }
 };
 
-// Accumulators are what lies in memory.
+// A lane whose accumulators have the same format as memory.
 template <class T>
 struct PlainLane {
   static constexpr std::size_t kWidth = kVectorBytes / sizeof(T), kSize = sizeof(T);
@@ -108,17 +110,17 @@ struct PlainLane {
   static INLINE Wide canonical(Wide value) { return value; }
 };
 
-// Whatever the dtype, bit by bit.
+// Operates bit by bit, on any dtype.
 using BitsLane = PlainLane<std::uint8_t>;
 
-// min and max of halves without scaling: nothing needs float32.
+// Computes min and max of halves without scaling, and therefore without float32.
 template <class Half>
 struct HalfBitsLane : PlainLane<std::int16_t>, TotalOrder<std::int16_t, kVectorBytes / 2, Half::kInfinity> {
   static constexpr bool kHot = true;
 };
 
 template <class T, class U>
-struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and products wrap
+struct IntegerLane : PlainLane<T> {  // U: unsigned T, in which sums and products wrap
   using PlainLane<T>::kWidth;
   using typename PlainLane<T>::Wide;
   using Unsigned = Vector<U, kWidth>;
@@ -129,7 +131,7 @@ struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and pro
 
   struct Scaler {
     static constexpr bool kSigned = static_cast<T>(-1) < T{0};
-    // The first number past the largest.
+    // Smallest number above the range of T.
     static constexpr double kEnd = static_cast<double>(U{1} << (8 * sizeof(T) - 1)) * (kSigned ? 1 : 2);
     double factor;
     std::int64_t divisor;
@@ -144,12 +146,12 @@ struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and pro
       if (!kSigned && value <= 0.0) return 0;
       return static_cast<T>(value);
     }
-    // A floating quotient is exact before its last bit, so cutting it off gives the integer quotient as long as
-    // operands and quotient have few enough bits: below 2^16 in float32, below 2^32 in float64, the gap to the next
-    // integer is wider than the rounding.
+    // A floating quotient is exact before its last bit. Truncating it gives the integer quotient if
+    // operands and quotient have few enough bits: below 2^16 in float32, below 2^32 in float64. The
+    // gap to the next integer is then larger than the rounding error.
     using Quotient = std::conditional_t<sizeof(T) == 4, double, float>;
     static T divide(T value, Quotient by) {
-      constexpr bool kBiased = sizeof(T) == 4 && !kSigned;  // machines convert signed words
+      constexpr bool kBiased = sizeof(T) == 4 && !kSigned;  // machines convert only signed words
       const auto word = static_cast<std::int32_t>(static_cast<std::uint32_t>(value) ^ (kBiased ? 0x80000000u : 0u));
       const Quotient whole = static_cast<Quotient>(word) + (kBiased ? Quotient{0x1p31} : Quotient{0});
       return static_cast<T>(static_cast<std::int32_t>(whole / by));
@@ -165,7 +167,8 @@ struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and pro
     static void multiply_all(T* values, double by) {
       NO_UNROLL for (std::size_t i = 0; i < kWidth; ++i) values[i] = truncate(static_cast<double>(values[i]) * by);
     }
-    // Static: if a loop passed the scaler's address, the compiler would reload its fields after each store.
+    // Static: if a loop passed the scaler's address, the compiler would reload its fields after
+    // each store.
     static NOINLINE Wide apply(Wide value, double factor, std::int64_t divisor) {
       alignas(64) T values[kWidth];
       __builtin_memcpy(values, &value, sizeof values);
@@ -178,7 +181,7 @@ struct IntegerLane : PlainLane<T> {  // U: T without sign, in which sums and pro
   };
 };
 
-// A real and an imaginary part beside each other: sums and factors take them as they come.
+// A lane of adjacent real and imaginary parts. Sums and factors apply to each part separately.
 template <class F>
 struct ComplexLane : FloatLane<F> {
   using Float = FloatLane<F>;
@@ -197,8 +200,8 @@ struct ComplexLane : FloatLane<F> {
   static INLINE Wide multiply(Wide a, Wide b) { return product(a, b, std::make_index_sequence<Float::kWidth>()); }
 };
 
-// Accumulators are 0 or 1; any number but 0 is true. Booleans are such numbers of one byte, which factors leave as they
-// are.
+// A lane with accumulators 0 and 1; any nonzero number is true. Booleans are one-byte numbers of
+// this kind, and scaling does not change them.
 template <class U>
 struct LogicalLane : PlainLane<U> {
   using typename PlainLane<U>::Wide;

@@ -1,5 +1,6 @@
-// Products of a row with a few long vectors (kernels/low_rank.hpp). 16 lanes on every instruction set, so that dot
-// products are summed in one order; up to four vectors at a time, whose sums stay in registers.
+// Computes products of a row with a few long vectors (kernels/low_rank.hpp). Every instruction set
+// uses 16 lanes, so that dot products have one order of summation. Up to four vectors are processed
+// at a time, with their sums in registers.
 
 using F16 = Vector<float, 16>;
 

@@ -1,5 +1,5 @@
-// One pass: for each index, read the sources, combine them in registers, write the targets. Every load of an index
-// comes before its first store, so targets may be sources.
+// Runs one pass: for each index, reads the sources, combines them in registers, and writes the
+// targets. Every load of an index precedes its first store, so targets may be sources.
 
 enum class Kind { sum, min, max, product, both, either, one };
 
@@ -23,8 +23,9 @@ struct MaybeScaler<false, Scaler> : NoScaler {
   using NoScaler::NoScaler;
 };
 
-// Calls `act` with first, first + 1, ... below `count`, which is `Known` unless that is 0. A known number is unrolled here
-// and not by the compiler: clang keeps such a loop under NO_UNROLL, and then loads each pointer from the stack.
+// Calls `act` with first, first + 1, ... below the count: `Known`, or `count` if that is 0. A known
+// count is unrolled here and not by the compiler: clang keeps such a loop under NO_UNROLL, and then
+// loads each pointer from the stack.
 template <std::size_t Known, class Act>
 INLINE void each(std::size_t count, const Act& act, std::size_t first = 0) {
   if constexpr (Known > 0) {
@@ -36,7 +37,7 @@ INLINE void each(std::size_t count, const Act& act, std::size_t first = 0) {
   }
 }
 
-// Sources and Targets: numbers of arrays that are known at compile time; else 0.
+// Sources and Targets: numbers of arrays if known at compile time; else 0.
 template <class Lane, Kind kind, bool scaled, std::size_t Sources, std::size_t Targets>
 class Runner {
   using Wide = typename Lane::Wide;
@@ -62,7 +63,7 @@ class Runner {
   void run(std::size_t count) const {
     const std::size_t packs = count / Lane::kWidth, rest = count % Lane::kWidth;
     std::size_t pack = 0;
-    const Runner hot = *this;  // nobody has its address, so the compiler knows that no store changes it
+    const Runner hot = *this;  // its address is not taken, so the compiler knows that no store changes it
     for (; pack + kUnroll <= packs; pack += kUnroll) hot.template step<kUnroll>(pack, stream_);
     for (; pack < packs; ++pack) single(pack);
     if (rest > 0) last(pack, rest * Lane::kSize);
@@ -106,7 +107,8 @@ class Runner {
 
   NOINLINE void single(std::size_t pack) const { step<1>(pack, false); }
 
-  // The last elements, fewer than a vector holds: by way of padded copies, through the same operations.
+  // Processes the last elements, fewer than a vector holds, through padded copies and the same
+  // operations.
   void last(std::size_t pack, std::size_t nbytes) const {
     constexpr std::size_t kCopies = kFixed ? Sources : kStreams;
     alignas(64) std::byte copies[kCopies][sizeof(Raw)] = {}, result[sizeof(Raw)];
@@ -158,7 +160,7 @@ void run_pass(const Pass& pass) {
   Runner<Lane, kind, scaled, 0, 0>(pass).run(pass.count);
 }
 
-// Elements of `size` bytes, as their bytes.
+// Runs a pass over elements of `size` bytes as bytes.
 template <std::size_t size, Kind kind>
 void run_bits(const Pass& pass) {
   Pass bytes = pass;

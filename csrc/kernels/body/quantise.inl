@@ -1,10 +1,11 @@
-// Lossy encoders (kernels/quantise.hpp): sums of 16 lanes on every instruction set, so that they have one order.
+// Implements the lossy encoders (kernels/quantise.hpp). Sums use 16 lanes on every instruction set,
+// so that they have one order.
 
-inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100: less is as zero, for its inverse might be infinite
+inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100: smaller counts as zero; its inverse might be infinite
 inline constexpr std::size_t kPadded = kLongestGroup + 64;
 
-// encode(job, way) returns whether all is finite. A group that is no multiple of `whole` is encoded in a copy that has
-// zeros behind it.
+// Encodes a group. encode(job, way) returns true if all values are finite. If the group's length is
+// not a multiple of `whole`, a copy padded with zeros is encoded.
 template <std::size_t whole, auto encode>
 void quantise_group(const QuantiseJob& job) {
   const std::size_t n = job.count;
@@ -21,7 +22,8 @@ void quantise_group(const QuantiseJob& job) {
   __builtin_memcpy(job.block, decoded, n * sizeof(float));
 }
 
-// Uniform in [0, 1), by the element's number and a seed: the finaliser of MurmurHash3 on a Weyl sequence.
+// Returns uniform numbers in [0, 1), determined by element number and seed: the finaliser of
+// MurmurHash3 on a Weyl sequence.
 INLINE Floats draw(std::uint32_t seed, std::uint32_t first) {
   constexpr std::uint32_t kStep = 0x9E3779B1u;
   constexpr std::uint32_t kLane[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -34,7 +36,7 @@ INLINE Floats draw(std::uint32_t seed, std::uint32_t first) {
   return __builtin_convertvector(bits_as<Ints>(x >> 8), Floats) * 0x1p-24f;
 }
 
-INLINE Floats nearest(const Floats& value) {  // of magnitudes below 2^22, to even
+INLINE Floats nearest(const Floats& value) {  // for magnitudes below 2^22; ties to even
   constexpr float kShift = 0x1.8p23f;
   return (value + kShift) - kShift;
 }
@@ -50,15 +52,15 @@ template <int most>
 INLINE float step_of(std::int32_t bits) {
   if (bits < kTinyBits) return 0;
   const float step = bits_as<float>(bits) / static_cast<float>(most);
-  // The division may have rounded up, and the product then be infinite.
+  // The division may have rounded up; the product could then be infinite.
   return bits_as<std::int32_t>(step * static_cast<float>(most)) < kInfinityBits
              ? step : bits_as<float>(bits_as<std::int32_t>(step) - 1);
 }
 
-// Of a value that is so many steps.
+// Rounds a value, given in steps, to a whole number of steps.
 template <int most>
 INLINE Floats whole_steps(const QuantiseJob& job, std::size_t i, const Floats& steps) {
-  if (!job.drawn) return nearest(steps);  // `most` is no further: all that was rounded before is less than half a step
+  if (!job.drawn) return nearest(steps);  // never beyond `most`: earlier rounding adds less than half a step
   const Floats drawn = steps + draw(job.seed, job.first + static_cast<std::uint32_t>(i)), whole = nearest(drawn);
   constexpr float kMost = most;
   Floats low = whole > drawn ? whole - 1.0f : whole;
@@ -66,7 +68,8 @@ INLINE Floats whole_steps(const QuantiseJob& job, std::size_t i, const Floats& s
   return low < -kMost ? Floats{} - kMost : low;
 }
 
-// Codes of two to a byte: the first half of a group below the second.
+// Encodes integers. Codes of 4 bits share bytes: the first half of a group in the low bits, the
+// second in the high bits.
 template <int most>
 bool quantise_integers(const QuantiseJob& given, const Way& along) {
   const QuantiseJob job = given;
@@ -114,16 +117,17 @@ void dequantise_nibbles(const void* from, float* block, std::size_t n, bool) {
   for (std::size_t i = half; i < n; ++i) block[i] = static_cast<float>(wire[4 + i - half] >> 4) * step;
 }
 
-// Bits of 32 rows of elements: word w holds those of elements w, words + w, 2 words + w ...
+// Returns the words of a bit plane. Bits are in 32 rows: word w holds those of elements w, words +
+// w, 2 words + w ...
 INLINE std::size_t words_of(std::size_t n) { return (n + 31) / 32; }
 
-// Sixteen of a plane's words, a row of elements after another: what their sign bits say.
+// Sixteen words of a plane, built from the sign bits of one row of elements after another.
 struct PlaneWords : Sixteen<Words> {
   INLINE void add(std::size_t p, const Ints& bits) { part[p] = part[p] >> 1 | (bits_as<Words>(bits) & 0x80000000u); }
 };
 using Plane = std::uint32_t[kPadded / 32 + 16];
 
-// give(element, bit), of elements up to 31 past the last.
+// Calls give(element, bit), for elements up to 31 past the last.
 template <class Give>
 INLINE void read_plane(const std::uint8_t* wire, std::size_t n, Give give) {
   alignas(64) std::uint32_t words[kPadded / 32 + 16];
@@ -138,9 +142,10 @@ INLINE float with_sign(float size, std::uint32_t sign) {
   return bits_as<float>(bits_as<std::uint32_t>(size) ^ (sign << 31));
 }
 
-// What has sign `s` becomes scales[s], with it. False if a value is not finite, or the sum of large ones.
+// Computes the means: scales[s] is the mean magnitude of the values with sign `s`. Returns false if
+// a value, or the sum, is not finite.
 INLINE bool find_means(const Way& way, std::size_t n, bool two_means, float scales[2]) {
-  Sixteen<> sums, negative_sums, negatives;  // of two means apart: a difference would be less exact
+  Sixteen<> sums, negative_sums, negatives;  // separate sums for two means: a difference would be less exact
   for (std::size_t first = 0; first < n; first += 16) {
     for (std::size_t p = 0; p < kParts; ++p) {
       const Ints bits = bits_as<Ints>(way.first(first + p * kLanes)), size = bits & kMagnitudeBits;
@@ -202,7 +207,8 @@ void dequantise_signs(const void* from, float* block, std::size_t n, bool two_me
   __builtin_memcpy(block, decoded, n * sizeof(float));
 }
 
-// Which elements are kept, a mask for each, and what those become; NaN if there is no such number.
+// Selects the elements to keep, as a mask each. Returns the magnitude that they decode to; NaN if
+// it is not finite.
 INLINE float choose(const QuantiseJob& job, const Way& way, Ints* kept) {
   const std::size_t n = job.count;
   Sixteen<> sums, chosen, number;
@@ -234,7 +240,7 @@ INLINE float choose(const QuantiseJob& job, const Way& way, Ints* kept) {
   return finite ? scale : __builtin_nanf("");
 }
 
-// A plane of which elements are not zero, and one of signs.
+// Encodes two planes: one marks nonzero elements, the other holds signs.
 bool quantise_ternary(const QuantiseJob& given, const Way& along) {
   const QuantiseJob job = given;
   const Way way = along;

@@ -1,6 +1,6 @@
-// Few of many elements (kernels/quantise.hpp).
+// Implements the selection of few elements among many (kernels/quantise.hpp).
 
-// At most 32 bits, and none above.
+// Appends `count` bits, at most 32. Higher bits of `bits` must be zero.
 INLINE void put_bits(SparseJob& job, std::uint64_t bits, unsigned count) {
   job.bits |= bits << job.bit_count;
   job.bit_count += count;
@@ -12,7 +12,7 @@ INLINE void put_bits(SparseJob& job, std::uint64_t bits, unsigned count) {
   job.bit_count -= 32;
 }
 
-// With as many bits behind it.
+// Appends the code of the current gap, and `behind_count` bits after it.
 INLINE void put_gap(SparseJob& job, std::uint64_t behind, unsigned behind_count) {
   const unsigned last = job.low + behind_count, most = 31 - last;
   std::size_t ones = job.run >> job.low;
@@ -23,7 +23,7 @@ INLINE void put_gap(SparseJob& job, std::uint64_t behind, unsigned behind_count)
   job.run = 0;
 }
 
-// What an entry decodes to; it has been written.
+// Writes an entry. Returns the value it decodes to.
 INLINE float enter(SparseJob& job, float value) {
   const std::uint32_t bits = bits_as<std::uint32_t>(value);
   if (job.signs) {
@@ -37,7 +37,7 @@ INLINE float enter(SparseJob& job, float value) {
     __builtin_memcpy(values + 4 * job.entries++, &bits, 4);
     return value;
   }
-  // To nearest even, but no number to an infinity; a NaN stays one.
+  // Rounds to nearest even, but never a finite number to infinity; a NaN stays a NaN.
   const std::uint32_t size = bits & 0x7FFFFFFFu, nearest = bits + 0x7FFFu + (bits >> 16 & 1u);
   const std::uint32_t rounded = size > 0x7F800000u ? bits | 0x400000u : size >= 0x7F7F8000u ? bits : nearest;
   const auto half = static_cast<std::uint16_t>(rounded >> 16);
@@ -45,7 +45,8 @@ INLINE float enter(SparseJob& job, float value) {
   return bits_as<float>(static_cast<std::uint32_t>(half) << 16);
 }
 
-// Of elements of which the largest has this magnitude; what is not finite is told in any case.
+// Returns true if elements with this largest magnitude may contain an entry. Values that are not
+// finite are always examined.
 INLINE bool any_enters(const SparseJob& job, std::int32_t top, std::int32_t from) {
   return top >= from && (job.entries < job.most || top >= kInfinityBits);
 }
@@ -57,7 +58,7 @@ INLINE std::uint64_t lanes_of(const Ints& mask) {
   return static_cast<std::uint32_t>(joined(mask & get<Ints>(kBit), [](auto a, auto b) { return a | b; }));
 }
 
-// Of a stretch some of whose values reach the threshold.
+// Processes a stretch with values that reach the threshold.
 INLINE void pick_some(SparseJob& job, const Way& way, std::size_t first, const Floats* loaded) {
   alignas(64) float values[kStretch], held[kStretch], sent[kStretch] = {};
   __builtin_memcpy(values, loaded, sizeof values);
@@ -115,7 +116,7 @@ void pick(SparseJob& job) {
   __builtin_memcpy(block, job.block + whole, rest * sizeof(float));
   if (job.residual) __builtin_memcpy(residual, job.residual + whole, rest * sizeof(float));
   pick_stretches(job, {block, job.residual ? residual : nullptr, block, next, false}, kStretch);
-  job.run -= kStretch - rest;  // zeros, which are no entries
+  job.run -= kStretch - rest;  // the padding zeros are not part of the gap
   __builtin_memcpy(job.block + whole, block, rest * sizeof(float));
   if (job.next) __builtin_memcpy(job.next + whole, next, rest * sizeof(float));
 }

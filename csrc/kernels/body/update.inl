@@ -1,9 +1,11 @@
-// Optimizers' rules (kernels/update.hpp). Options are rounded to the element's type once, as torch does with scalars.
+// Implements the rules of optimizers (kernels/update.hpp). Options are rounded to the element's
+// type once, as torch does with scalars.
 
 INLINE float root(float x) { return __builtin_sqrtf(x); }
 INLINE double root(double x) { return __builtin_sqrt(x); }
 
-// The gradient as rules take it: scaled, turned round, compensated for delay, with weight decay.
+// The gradient as rules use it: scaled, negated for maximisation, compensated for delay, with
+// weight decay.
 template <class T, bool kPulled>
 struct Slope {
   T scale, compensate, decay;

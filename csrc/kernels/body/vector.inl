@@ -1,8 +1,9 @@
-// Vectors of kVectorBytes: loads, stores, selection. GCC's and clang's vector types: each operation below is the same
-// IEEE or integer operation on every machine, and the last few elements take the same path as all others.
+// Defines vectors of kVectorBytes: loads, stores, selection. They are the vector types of GCC and
+// clang. Each operation is the same IEEE or integer operation on every machine, and the last few
+// elements take the same path as all others.
 
-// Bytes by which a line is asked for before its turn. Another rank may own it: stores drain in order, and each would
-// wait for its line alone (10 times slower, where two cores share no cache).
+// Distance, in bytes, of prefetches. Another rank may own the line. Stores drain in order, so each
+// would wait for its line alone (10 times slower between cores without a common cache).
 constexpr std::size_t kAheadBytes = 512;
 
 template <class T, std::size_t N>
@@ -30,7 +31,7 @@ INLINE To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-// A store past the cache, to an address that is a multiple of the vector's size.
+// Stores past the cache, to an address that is a multiple of the vector's size.
 template <class V>
 INLINE void store_streaming(std::byte* to, V value) {
 #if defined(__x86_64__)
@@ -46,7 +47,7 @@ INLINE void store_streaming(std::byte* to, V value) {
   store(to, value);
 }
 
-// Two vectors that belong together; they go to and from memory one after the other.
+// A pair of vectors that are loaded and stored together, one after the other.
 template <class V>
 struct Two {
   V a, b;
@@ -77,8 +78,9 @@ void fence() { _mm_sfence(); }
 constexpr std::nullptr_t fence = nullptr;
 #endif
 
-// As copy_stream (or with plain stores) from memory that another core wrote: storing a word of every line back takes the
-// line over, so that this core's next stores to it find it owned.
+// Copies as copy_stream (or with plain stores). With `taking`, the source is memory that another
+// core wrote. Storing a word of every line back acquires the line, so that this core owns it when
+// it next stores there.
 template <bool streaming, bool taking>
 INLINE void copy_lines(std::byte* to, std::byte* from, std::size_t nbytes) {
   using V = Vector<std::uint8_t, kVectorBytes>;

@@ -1,4 +1,5 @@
-// How lossy encoders read values and write what these decode to, a vector at a time.
+// Reads the values that lossy encoders encode, and writes their decoded values and residuals, a
+// vector at a time.
 
 inline constexpr std::size_t kLanes = kVectorBytes / sizeof(float), kParts = 16 / kLanes;
 using Floats = Vector<float, kLanes>;
@@ -6,7 +7,7 @@ using Ints = Vector<std::int32_t, kLanes>;
 using Words = Vector<std::uint32_t, kLanes>;
 
 inline constexpr std::int32_t kMagnitudeBits = 0x7FFFFFFF, kInfinityBits = 0x7F800000;
-inline constexpr std::size_t kAhead = 512;  // elements by which memory is asked for before its turn
+inline constexpr std::size_t kAhead = 512;  // distance, in elements, of prefetches
 
 template <class V = Floats>
 INLINE V get(const void* from) {
@@ -17,7 +18,8 @@ INLINE void put(void* to, const V& value) {
   store(static_cast<std::byte*>(to), value);
 }
 
-// Of each element the sum with what is owed of it; and where its decoded value goes, and what is held back.
+// Memory of an encoder. It reads each element plus its residual, and writes its decoded value and
+// its next residual.
 struct Way {
   const float *block, *residual;
   float *decoded, *next;
@@ -44,13 +46,13 @@ INLINE bool can_stream(bool asked, const float* next) {
   return asked && next && reinterpret_cast<std::uintptr_t>(next) % 64 == 0;
 }
 
-// Sums of lanes, or the like, of 16 elements at a time on every instruction set: they have one order.
+// Sums, or other results, of 16 lanes on every instruction set, so that they have one order.
 template <class V = Floats>
 struct Sixteen {
   V part[kParts] = {};
 };
 
-// Lanes joined with each other: the first half with the second, and so on.
+// Combines lanes with each other: the first half with the second, and so on.
 template <class V, class Join, std::size_t... I>
 INLINE auto halves_joined(const V& lanes, Join join, std::index_sequence<I...>) {
   const auto low = __builtin_shufflevector(lanes, lanes, I...);

@@ -6,13 +6,13 @@
 // executes them in that order, one at a time, on the set's channel. Data and control messages share
 // a transport, but use different tags.
 //
-//   READY      rank -> coordinator    names (or cache ids) submitted since the last turn, and verdicts read
+//   READY      rank -> coordinator    new submissions (names or cache ids), and verdicts read
 //   VERDICTS   coordinator -> ranks   operations to run as one bucket; or to fail, with the reason
-//   JOIN       rank -> coordinator    submits nothing more; counts as ready for everything, until all have joined
+//   JOIN       rank -> coordinator    submits nothing more; ready for all until all have joined
 //   WITHDRAW   rank -> coordinator    withdraws one stalled operation, and continues
 //   GOING      rank -> coordinator    wants to leave: agree on nothing more
 //   CONFIRMED  coordinator -> rank    no verdict follows
-//   LEAVE      rank -> all ranks      number of verdicts executed per set and of steps per plan; executes no more
+//   LEAVE      rank -> all ranks      verdicts executed per set, steps per plan; executes no more
 //   ABORT      rank -> all ranks      met a fatal error
 //
 // Services (worker/service.hpp) use the same transport and worker, but other tags and no agreement.
@@ -102,8 +102,7 @@ void make_free(OperationStatePtr& prepared) {
   }
 }
 
-// A small operation, whose agreement takes longer than its data, runs faster when fused with
-// others.
+// The agreement of a small operation takes longer than its data, so it runs faster when fused.
 Worker::When when_to_look(const Call& call) {
   constexpr std::size_t kSmall = 64 << 10;
   const bool small = call.collective == Collective::allreduce && call.count * size_of(call.dtype) <= kSmall;

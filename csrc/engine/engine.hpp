@@ -1,5 +1,5 @@
-// Named operations that ranks may submit in any order, and plans of a training step. The binding
-// layer submits all asynchronous collectives here. engine.cpp documents the protocol.
+// Named operations that ranks may submit in any order, and plans of a training step. The bindings
+// submit them here. engine.cpp documents the protocol.
 #pragma once
 
 #include <cstdint>
@@ -63,14 +63,14 @@ class Engine {
   // Declares that this rank submits nothing more to these sets. Until all ranks of a set have
   // joined, this rank takes part in all operations that its other ranks submit. It contributes no
   // rows, or values that leave the result of the other ranks unchanged; an average still divides by
-  // the size of the set. An operation whose root has joined fails on the other ranks with
+  // the size of the set. If an operation's root has joined, it fails on the other ranks with
   // Error(joined). When all have joined, the set's Operation is done, and last_joined is equal on
   // all ranks. Until then, submit() on the set throws Error(invalid). join() throws Error(invalid),
   // before it does anything, for a set that this rank has joined, is not in, or has an unfinished
   // plan step of.
   std::vector<std::shared_ptr<Operation>> join(const std::vector<int>& sets);
 
-  // Makes a plan, whose buckets are fixed. `items` flags per step record what each rank had. The
+  // Makes a plan with fixed buckets. `items` flags per step record the items of each rank. The
   // ranks of a set make and close the same plans in the same order. `slot`: of the node, used for
   // nothing else.
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,

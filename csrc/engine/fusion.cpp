@@ -1,4 +1,4 @@
-// Implements Fusion.
+// Implements Fusion: assigns each ready operation to a draft of a verdict.
 #include "engine/fusion.hpp"
 
 #include <algorithm>

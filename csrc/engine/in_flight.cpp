@@ -1,4 +1,4 @@
-// Implements InFlight.
+// Implements InFlight: the table of pending operations, and their completion.
 #include "engine/in_flight.hpp"
 
 #include <utility>

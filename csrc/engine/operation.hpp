@@ -30,7 +30,7 @@ class Operation {
   std::exception_ptr error_;
 
  public:
-  // Results whose size only agreement decides. `output` is the core's memory (64-byte aligned).
+  // Results, if only agreement decides their size. `output` is the core's memory (64-byte aligned).
   // `counts` holds rows (dimension 0) per rank. allgather: of each rank's part; alltoall: received
   // from each rank; reducescatter: of each rank's result. A plan's step: counts[i] ranks had item
   // i. Read after done().

@@ -185,7 +185,7 @@ bool NamedSet::settled() const {
   const std::vector<OperationStatePtr> left = in_flight.all();
   if (left.empty()) return true;
   if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;
-  // A plan's step may still complete if all its buckets are filled.
+  // A plan's step may still complete if finish() has been called for it.
   return std::none_of(left.begin(), left.end(), [](const OperationStatePtr& pending) {
     return pending->kind == OperationState::Kind::step && pending->agreed && pending->plan->input.whole();
   });

@@ -33,7 +33,7 @@ class NamedSet {
   // ---- the worker
   void receive(int rank, Record&& record);        // of this set
   void receive_end(int rank, const SetEnd& end);  // a rank executes `end.executed` verdicts, and no more
-  bool send_ready();                              // sends what was submitted since the last turn; true if anything
+  bool send_ready();                              // sends submissions since the last turn; true if any
   bool decide();
   bool execute();  // true if anything moved. Throws fatal errors
   bool moving() const { return executor_.moving() || plans.moving(); }

@@ -1,4 +1,4 @@
-// Implements SetTable.
+// Implements SetTable: checks ranks, and allocates ids and slots of the tag space.
 #include "engine/set_table.hpp"
 
 #include <algorithm>

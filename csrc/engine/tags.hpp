@@ -3,7 +3,7 @@
 //
 //   0 .. 15                      control (only 0 is used)
 //   16 .. 127                    services, one each
-//   128 + (set * streams + s) * width ...   stream s of a set: 0 is the set's own, 1 .. plans are its plans'
+//   128 + (set * streams + s) * width ...   stream s of a set: 0: the set itself, 1 ..: its plans
 //
 // MPI guarantees 32768 tags: then 60 sets of 16 plans, 32 tags each. The MPIs in use have 2^28 or
 // more: then about 4000 sets of 64 plans, 1024 tags each.

@@ -24,7 +24,7 @@ class Control {
   void send(int peer, const Bytes& encoded);  // a record for many peers, encoded once
   // Sends to every rank but this one and those of `except`. Skips ranks that cannot be reached.
   void send_to_all(const Record& record, std::span<const int> except) noexcept;
-  void flush();  // posts what send() has collected
+  void flush();  // posts the collected records
   // Passes each record that has arrived to `handle`; true if there was one.
   bool receive(const std::function<void(int peer, Record record)>& handle);
   bool sending();                           // whether a message is still being sent

@@ -1,4 +1,4 @@
-// Implements Coordinator.
+// Implements Coordinator: collects ready operations, and decides verdicts.
 #include "engine/agreement/coordinator.hpp"
 
 #include <algorithm>

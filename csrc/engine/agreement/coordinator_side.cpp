@@ -1,4 +1,4 @@
-// Implements CoordinatorSide.
+// Implements CoordinatorSide: passes records to the coordinator, and sends verdicts.
 #include "engine/agreement/coordinator_side.hpp"
 
 #include <algorithm>

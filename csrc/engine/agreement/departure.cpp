@@ -1,4 +1,4 @@
-// Implements Departure.
+// Implements Departure: the phases in which a rank leaves the job.
 #include "engine/agreement/departure.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Implements KnownNames.
+// Implements KnownNames: lookup in both directions, and forgetting of ids.
 #include "engine/agreement/known_names.hpp"
 
 #include "engine/agreement/agreement.hpp"

@@ -17,7 +17,7 @@ MemberSide::MemberSide(const Context& context, int set, int me, InFlight& in_fli
                        Executor& executor)
     : context_(context), set_(set), me_(me), in_flight_(in_flight), plans_(plans), executor_(executor) {}
 
-// ---- what became ready here
+// ---- operations that became ready here
 
 std::optional<ReadyRecord> MemberSide::report(const std::vector<OperationStatePtr>& fresh) {
   ReadyRecord record{static_cast<std::uint32_t>(set_), read_, {}};

@@ -13,8 +13,7 @@ namespace {
 
 [[noreturn]] void malformed() { throw Error(ErrorKind::transport, "a control message is malformed"); }
 
-// ---- encoding of values: one visitor writes them, another reads them, each in the order in which
-// fields() names them
+// ---- encoding of values: one visitor writes them, another reads them, in the order of fields()
 
 class Writer {
  public:

@@ -1,4 +1,4 @@
-// Implements Rows.
+// Implements Rows: counts submissions, and finds complete operations and groups.
 #include "engine/agreement/rows.hpp"
 
 #include <algorithm>

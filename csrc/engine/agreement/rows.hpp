@@ -14,7 +14,7 @@
 
 namespace ringcomm {
 
-// One name. Hot fields first, so that a step touches few cache lines per name.
+// The row of a name. Hot fields first, so that a step touches few cache lines per name.
 struct Row {
   const std::string* name = nullptr;  // key of the row
   std::uint32_t id = 0;               // current id of the name (IdCache); 0: none
@@ -30,7 +30,7 @@ struct Row {
   int first_rank = 0, odd_rank = -1;  // odd_rank: a rank that gave another group than the first
   std::int64_t since_ns = 0;
   Descriptor first{};                                // signature of the id sent_as, if there is one
-  std::vector<std::pair<int, Descriptor>> others{};  // of ranks whose bytes differ from the first
+  std::vector<std::pair<int, Descriptor>> others{};  // per rank with other bytes than the first
   std::vector<std::vector<std::uint64_t>> extras{};  // by rank, if there are any; empty: absent
 
   bool is_here(std::size_t rank) const { return here[rank] != 0; }

@@ -1,4 +1,4 @@
-// Implements StallWatch.
+// Implements StallWatch: warnings, withdrawals, and the detection of deadlocks.
 #include "engine/agreement/stall_watch.hpp"
 
 #include <algorithm>

@@ -22,7 +22,7 @@ bool all_finite(const float* values, std::size_t count) {
 }
 
 // Scales by a power of two, which is exact, so that the largest element is in [1, 2). Returns false
-// if all are zero, or one is not finite.
+// if all are zero, or the largest is infinite.
 bool normalise(float* to, const float* from, std::size_t count) {
   float largest = 0;
   for (std::size_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(from[i]));

@@ -1,4 +1,4 @@
-// Implements PlanTable.
+// Implements PlanTable: allocates streams of tags, and finds plans.
 #include "engine/plans/plan_table.hpp"
 
 #include <algorithm>

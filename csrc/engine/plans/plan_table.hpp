@@ -29,7 +29,7 @@ class PlanTable {
   std::uint64_t past_steps(const std::string& name) const;  // of closed plans of that name
   void open(std::shared_ptr<PlanRun> plan);
   void close(const PlanRun& plan);
-  const PlanRun* begun() const;     // a plan with a step that has begun and whose finish() was not called; null: none
+  const PlanRun* begun() const;     // a plan with a step between begin() and finish(); null: none
   const PlanRun* stepping() const;  // a plan with a step that has not finished; null: none
 
   // ---- the worker

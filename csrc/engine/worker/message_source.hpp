@@ -22,7 +22,7 @@ class MessageSource final : public Source {
 
   // Starts a request, from any thread. Does not wake the worker immediately for short messages, nor
   // if it would take the caller's core: the caller may wait for the message soon. Messages to other
-  // hosts need little CPU time, and latency matters.
+  // hosts need little CPU time, but take long.
   void start(const std::shared_ptr<Request>& request) {
     constexpr std::uint64_t kShort = 64 << 10;
     ranks_->start(request);

@@ -1,4 +1,4 @@
-// Implements CallQueue.
+// Implements CallQueue: submits calls, runs them in order, and handles their errors.
 #include "engine/worker/queue.hpp"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Implements Services.
+// Implements Services: starts added services, runs their turns, and ends them.
 #include "engine/worker/services.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The services of an engine and their mailboxes of messages. Engine::State gives them turns and
-// reports departures.
+// The services of an engine, each with its Mail. Engine::State gives them turns and reports
+// departures.
 #pragma once
 
 #include <cstdint>

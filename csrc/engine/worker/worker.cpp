@@ -29,7 +29,7 @@ constexpr Sleep kListening = 4ms;  // nothing is pending
 // wakes. A caller that assists does yield.
 constexpr int kSpins = 64, kYields = 64;
 
-// Gathering: the first poll comes after kGather, later ones after twice the time each, as long as
+// Gathering: the first poll is after kGather, later ones after twice the time each, as long as
 // there is something new.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
 
@@ -176,7 +176,7 @@ void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {
-      const std::lock_guard turn(turn_);  // another thread may be removing a source, so wait for the lock
+      const std::lock_guard turn(turn_);  // waits for a remove(): without a pass, `last` would be outdated
       last = pass();
     }
     if (assisting && last.far) backoff.yield_at_once(kYieldBetweenHosts);

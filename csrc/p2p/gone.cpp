@@ -8,8 +8,8 @@
 
 namespace ringcomm {
 
-// Looks for ranks that have gone. Reads their last messages before failing requests: a rank that is
-// seen to have gone has written nothing after that.
+// Looks for ranks that left, failed or died. Reads their last messages before it fails requests:
+// these ranks write nothing more.
 bool PointToPoint::look() {
   if (broken_) return false;
   std::vector<std::pair<int, Error>> lost;

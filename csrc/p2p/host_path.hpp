@@ -4,10 +4,10 @@
 // written behind it immediately, in parts, so that the receiver copies one part while the sender
 // writes the next. Longer messages are announced. Once a receive matches one, its data is moved by
 // the first of these routes that is possible:
-//   sender's array in its arena:         the receiver copies from it, and reports that (taken)
-//   receiver's array in its arena:       the receiver sends its offset (grant), the sender copies there (placed)
-//   sender's memory readable:            the receiver reads it, and reports that (taken)
-//   otherwise, or if measured faster:    the sender writes it in parts, both copy at the same time
+//   sender's array in its arena:         receiver copies from it, and reports that (taken)
+//   receiver's array in its arena:       receiver sends its offset (grant), sender copies it (placed)
+//   sender's memory readable:            receiver reads it, and reports that (taken)
+//   otherwise, or if measured faster:    sender writes it in parts, both copy at the same time
 // A receiver that copied from the sender's array checks afterwards that the sender had not
 // withdrawn it meanwhile.
 #pragma once
@@ -64,7 +64,7 @@ class HostPath final : public MessagePath {
     RingWriter out;
     RingReader in;
     std::uint64_t sent = 0;           // messages; source of their ids
-    std::deque<Request*> queue;       // sends that have not begun, or whose data is partly unwritten
+    std::deque<Request*> queue;       // sends that have not begun, or have unwritten data
     std::vector<Request*> announced;  // wait for an answer
     std::vector<Request*> streams;    // granted: written in parts
     std::vector<Request*> places;     // granted: copied to the receiver's address
@@ -72,8 +72,8 @@ class HostPath final : public MessagePath {
     std::vector<Message> pulls;       // messages that this rank copies from the sender's array
     MemoryCard card;                  // of that rank, once it has announced a message
     std::optional<bool> readable;     // whether its memory can be read; empty until tested
-    // For readable memory, by message length: read it, or have the sender write it. Writing needs
-    // both ranks to be active.
+    // Chooses for readable memory, by message length: to read it, or to have the sender write it.
+    // Writing needs both ranks to be active.
     PathTuner streaming{1.25F};
     std::deque<Control> controls;  // waiting for room in the ring
     std::optional<Error> gone;
@@ -93,7 +93,7 @@ class HostPath final : public MessagePath {
   bool write(Link& link, Request& send);        // true: it can be removed from the queue
   bool write_parts(Link& link, Request& send);  // true: all parts are written
   bool place(Link& link, Request& send);        // copies a slice; true: all is copied
-  bool give(Link& link);                        // sends what is due on this link; true if anything moved
+  bool give(Link& link);                        // advances all sends of this link; true if anything moved
 
   // ---- receiving
   bool read(Link& link);

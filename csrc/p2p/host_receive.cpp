@@ -1,4 +1,4 @@
-// Implements the receiving side of HostPath.
+// Implements the receiving side of HostPath: reads cells, matches messages, and fetches data.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Implements the sending side of HostPath.
+// Implements the sending side of HostPath: writes cells, parts, and granted data.
 #include <algorithm>
 #include <cstring>
 

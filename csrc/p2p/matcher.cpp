@@ -1,4 +1,4 @@
-// Implements Matcher and Incoming.
+// Implements Matcher and Incoming: matching, size checks, and delivery of data.
 #include "p2p/matcher.hpp"
 
 #include <utility>

@@ -1,9 +1,9 @@
 // Matches messages with receives. It holds a list of posted receives, and a list of messages that
 // arrived before a matching receive. Matcher uses it.
 //
-// MPI-4.1, section 3.5: messages of one sender are received in the order sent, by receives that accept both; a receive
-// posted earlier has the first choice. Both lists keep that order, and are searched from the front,
-// where the match usually is.
+// MPI-4.1, section 3.5: messages of one sender are received in the order sent, by receives that
+// accept both; a receive posted earlier has the first choice. Both lists keep that order, and are
+// searched from the front, where the match usually is.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace ringcomm {
 
-// A list whose items are mostly removed from its front.
+// A list from which items are mostly removed at the front.
 template <class Item>
 class Line {
  public:

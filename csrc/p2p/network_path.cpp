@@ -1,4 +1,4 @@
-// Implements NetworkPath.
+// Implements NetworkPath: letters, pieces of long messages, withdrawal and closing.
 #include "p2p/network_path.hpp"
 
 #include <algorithm>

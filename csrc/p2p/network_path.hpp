@@ -4,12 +4,12 @@
 // whatever the messages' tags. Up to kLongestEager, the letter contains the data. Longer data
 // follows immediately in separate transport messages, on a tag computed from the letter's id. Its
 // receives are posted when a receive matches, directly into the receive's array. Until then the
-// transport holds the data back: MPI sends long messages only when they are received. To receive
+// transport keeps the data: MPI sends long messages only when they are received. To receive
 // one, MPI first requests it, in a message that queues behind all earlier traffic in that
 // direction. So data is sent in pieces, few at a time. On slow links these are so short that MPI
 // sends them without a request.
 //
-// Such data cannot be withdrawn from MPI. A rank that withdraws a send announces it in a letter
+// This data cannot be withdrawn from MPI. A rank that withdraws a send announces it in a letter
 // (withdrawn). It keeps the memory until the receiver has received and dropped all of it.
 #pragma once
 

@@ -3,9 +3,9 @@
 // direction.
 //
 // A cell is a control message, or the start of a message with the data of a small one. The reader
-// polls the stamp of the next cell, so a small message costs one cache line. Data that does not fit
-// is stored in the ring of bytes, in parts that a cell describes. Cells are read in order, and
-// without delay: messages without a receive are stored elsewhere.
+// polls the stamp of the next cell, so one cache line contains the stamp, the header and the
+// first data. Data that does not fit is stored in the ring of bytes, in parts that a cell
+// describes. Cells are read in order, and without delay: messages without a receive are stored elsewhere.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ namespace ringcomm {
 
 enum class CellKind : std::uint32_t {
   whole,      // a message with its data in the cell
-  begin,      // a message whose data follows, as parts
+  begin,      // a message; its data follows as parts
   part,       // of message `id`: `nbytes` bytes, in the ring of bytes at `where`
-  announce,   // a message whose data stays with the sender; in its arena at `where`, or kPrivate
+  announce,   // a message; its data stays with the sender, in its arena at `where`, or kPrivate
   grant,      // to the sender: write it to `where` in the receiver's arena; kPrivate: send it as parts
   placed,     // the sender has written all of it there
   taken,      // to the sender: the receiver has read it, or dropped it

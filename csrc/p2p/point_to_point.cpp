@@ -224,7 +224,7 @@ std::vector<std::string> PointToPoint::leave() {
         return !network_->moving() ? Progress::done : moved ? Progress::moved : Progress::blocked;
       };
       wait_until(out, backoff, now_ns() + kGoodbye);
-    } catch (const std::exception&) {  // all peers are gone
+    } catch (const std::exception&) {  // no peer is reachable
     }
   }
   std::vector<std::string> lines;

@@ -86,7 +86,8 @@ class PointToPoint {
   // Returns the number of letters sent to each rank over the transport; empty if there is none.
   std::vector<std::uint64_t> sent() const;
   // Ends messages with all peers: requests fail. Returns one line for each message that was never
-  // received. `sent_here`: for each rank, the number of letters to this rank, by its sent().
+  // received, and for each background request that has not ended, or failed unnoticed.
+  // `sent_here`: for each rank, the number of letters to this rank, by its sent().
   std::vector<std::string> close(const std::vector<std::uint64_t>& sent_here);
   // Informs the peers that this rank sends and receives no more, and waits for no peer. Returns
   // lines as close() does; empty after a fatal error.
@@ -100,8 +101,8 @@ class PointToPoint {
   void withdraw(Request& request) noexcept;
   template <class Over>
   void nap(Over&& over, std::chrono::nanoseconds longest);
-  // `over` is called with the mutex held. `what()` names the wait; it takes `moving_ns` even if all
-  // ranks are present.
+  // `over` is called with the mutex held. `what()` is the text for stall warnings. The data
+  // takes `moving_ns` even if all ranks are present.
   template <class Over, class What>
   bool wait_for(Over&& over, int peer, std::int64_t deadline_ns, bool (*interrupted)(), What&& what,
                 std::int64_t moving_ns);
@@ -110,7 +111,7 @@ class PointToPoint {
   void begin(Request& request);
   bool advance();  // as progress()
   void sweep();    // removes finished requests from background_; keeps failed ones in failed_
-  bool look();     // for ranks that have gone
+  bool look();     // looks for ranks that left, failed or died
   bool look_now_and_then();
   void lose(int rank, const Error& why);
   std::optional<Error> hopeless(int source) const;  // the reason why no message can arrive from there; empty if one can

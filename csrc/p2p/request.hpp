@@ -75,7 +75,7 @@ struct Request {
 // "recv(source=1, tag=any) of at most 8 bytes", "send(dest=0, tag=5) of 8 bytes"
 std::string text_of(const Request& request);
 std::string text_of_probe(int source, int tag);
-Error given_up_error(const Envelope& envelope);         // for a receive whose message was withdrawn
+Error given_up_error(const Envelope& envelope);         // for a receive that matched a withdrawn message
 std::string text_of_message(const Envelope& envelope);  // "the message of rank 1 with tag 5, 8 bytes"
 
 }  // namespace ringcomm

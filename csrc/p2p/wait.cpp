@@ -24,8 +24,7 @@ constexpr int kLooks = 64;                                         // polls for 
 
 }  // namespace
 
-// Sleeps until a message arrives, or another thread of this rank finishes what this thread waits
-// for, as `over` reports.
+// Sleeps until a message arrives, or until `over` holds because of another thread of this rank.
 template <class Over>
 void PointToPoint::nap(Over&& over, std::chrono::nanoseconds longest) {
   bool wakes = host_ && !network_ && !group_.help;

@@ -1,4 +1,4 @@
-// Implements HostBlocks.
+// Implements HostBlocks: computes the cuts and the parts of each host.
 #include "hierarchical/host_blocks.hpp"
 
 namespace ringcomm {

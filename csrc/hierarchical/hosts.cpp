@@ -1,4 +1,4 @@
-// Implements Hosts.
+// Implements Hosts: groups ranks by host, and finds lanes and local ranks.
 #include "hierarchical/hosts.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Collectives on two levels: ranks of a host use shared memory, hosts use messages. The array
 // passes through a pipeline of segments. First, the host's ranks combine their data (reduced,
-// gathered) in shared memory. Then lanes exchange it with the other hosts, by a schedule whose
-// ranks are the hosts. Each lane sends only its slice, so a host's link carries every byte once.
+// gathered) in shared memory. Then lanes exchange it with the other hosts, by a schedule with
+// hosts as its ranks. Each lane sends only its slice, so a host's link carries every byte once.
 // Finally, all ranks of the host read the result. Jain et al. call this hierarchical; the
 // hierarchical all-reduce of NCCL and Horovod also has one lane per GPU.
 #pragma once

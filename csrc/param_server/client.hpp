@@ -44,7 +44,7 @@ class Client {
   void ask(std::shared_ptr<Asked> asked);  // any thread. A request that can no longer be sent fails immediately
 
   // ---- the worker
-  bool send(Mail& mail);  // sends what is allowed. True if anything was sent
+  bool send(Mail& mail);  // sends segments as far as allowed. True if any was sent
   void answered(int peer, const std::vector<std::byte>& answer);
   void left(int rank, const Error& why);
   void end(const Error& why);

@@ -1,4 +1,4 @@
-// Implements Clocks.
+// Implements Clocks: waiting for workers, and the detection of dead ones.
 #include "param_server/clocks.hpp"
 
 #include <algorithm>

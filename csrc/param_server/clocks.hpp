@@ -1,4 +1,4 @@
-// The clocks of workers: the number of steps that each has finished. Bounded staleness, turns and
+// The clocks of workers: the step that each has reached. Bounded staleness, turns and
 // synchronous methods wait on it.
 #pragma once
 
@@ -27,7 +27,7 @@ class Clocks {
   std::int64_t least() const;  // kLost or more if all have finished
   int live() const;            // workers that have not finished
   // Waits until `worker` (-1: all workers) has reached `clock`, for `longest_ns` at most. Returns
-  // whether it has. A worker whose process ended before it had finished is lost.
+  // whether it has. A worker is lost if its process ended before it had finished.
   bool wait(int worker, std::int64_t clock, std::int64_t longest_ns);
   void wake();                                              // waiters check again
   void sleep(std::uint32_t seen, std::int64_t longest_ns);  // until a wake(); `seen`: ticks() before the check

@@ -1,4 +1,4 @@
-// Implements Lock.
+// Implements Lock: a futex lock that can be taken from a dead holder.
 #include "param_server/lock.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Implements Server.
+// Implements Server: queues requests, runs those that are due, and answers them.
 #include "param_server/server.hpp"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ void Server::take(int rank, std::vector<std::byte> request) {
 
 bool Server::turn(Mail& mail) {
   bool moved = false, again = true;
-  while (again) {  // the work of one rank may be what another waits for
+  while (again) {  // another rank may wait for the work of this one
     again = false;
     for (auto& [rank, peer] : peers_) {
       while (!peer.waiting.empty() && answer_first(rank, peer, mail)) again = true;

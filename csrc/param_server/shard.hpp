@@ -70,7 +70,7 @@ class Shard {
   // at the first stripe.
   std::uint64_t apply(Rule rule, const RuleOptions& options, const Range& range, const void* gradient,
                       const void* pulled, void* result);
-  // Applies a rule to several ranges, whose elements are contiguous in the arrays.
+  // Applies a rule to several ranges. Their elements are contiguous in the arrays.
   std::uint64_t apply(Rule rule, const RuleOptions& options, std::span<const Range> ranges, const void* gradient,
                       const void* pulled, void* result);
   // Gathers a gradient of the complete shard. Does not wait for other workers.
@@ -101,7 +101,7 @@ class Shard {
   Held hold(Lock& lock);
   template <class Act>
   void each_stripe(const Range& range, Act&& act);
-  // Returns the address in an array, by number: weights, states, sums.
+  // Returns the address of an element of an array, by number: weights, states, sums.
   std::byte* array(std::size_t number, std::size_t element = 0) const;
   std::size_t sum(std::size_t number) const { return 1 + states_ + number; }
   void update(Rule rule, const RuleOptions& options, std::uint64_t step, std::size_t target, const Range& range,

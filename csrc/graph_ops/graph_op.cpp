@@ -171,7 +171,7 @@ GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcom
   return prepared;
 }
 
-// Sets the addresses of inputs, and of results whose shapes are known.
+// Sets the addresses of inputs, and of results with known shapes.
 void GraphOp::place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const {
   const Collective collective = spec_.call.collective;
   if (collective == Collective::barrier) return;

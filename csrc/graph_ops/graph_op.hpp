@@ -32,8 +32,9 @@ struct GraphOpSpec {
   bool keeps = false;   // residuals of encoders are added in the next run
   bool splits = false;  // alltoall: the second input is the rows sent to each rank, the second result those received
   bool even = false;    // the graph was traced with equal rows on all ranks: these are compared too
-  // Not null: no collective. The graph operation calls this on its inputs, which may be none, in runs that are due
-  // (SetLink::due) every `every` runs, and gives one byte, which what must come later can depend on.
+  // If set, the graph operation is no collective. It calls this function on its inputs, if any, in
+  // every `every`th run (SetLink::due). Its result is one byte, on which later operations of the
+  // graph can depend.
   std::function<void(std::uint64_t run_number, const ringcomm_run&)> look{};
   std::uint64_t every = 0;
 };

@@ -1,5 +1,6 @@
-/* The functions that a framework's side calls, in plain C. A small library depends on the framework, but not on
- * ringcomm's core; it gets this table when Python loads it. graph_ops/graph_op.hpp defines graph operations. */
+/* The functions that a framework's side calls, in plain C. A small library depends on the
+ * framework, but not on ringcomm's core; it gets this table when Python loads it.
+ * graph_ops/graph_op.hpp defines graph operations. */
 #ifndef RINGCOMM_GRAPH_OP_FUNCTIONS_H
 #define RINGCOMM_GRAPH_OP_FUNCTIONS_H
 
@@ -15,15 +16,18 @@ typedef struct {
   int dtype; /* the core's number (base/types.hpp); negative: another dtype */
 } ringcomm_array;
 
-/* One run of a graph operation. The functions get `context` back, and are called on the thread that runs it. */
+/* One run of a graph operation. The functions get `context` back, and are called on the thread
+ * that runs it. */
 typedef struct {
   void* context;
   int inputs;
   const ringcomm_array* input;
-  /* Returns memory for result `index`. If `like` is not negative, its shape and dtype are those of input `like`, and
-   * the framework may return that input's memory if it does not need it any more. Null: no memory. */
+  /* Returns memory for result `index`. If `like` is not negative, its shape and dtype are those of
+   * input `like`, and the framework may return that input's memory if it does not need it any more.
+   * Null: no memory. */
   void* (*allocate)(void* context, int index, int like, int dtype, const int64_t* dims, int rank);
-  /* Passes a result in memory of the core, 64-byte aligned, valid until release(owner). 0: failed; it was released. */
+  /* Passes a result in memory of the core, 64-byte aligned, valid until release(owner).
+   * 0: failed; it was released. */
   int (*adopt)(void* context, int index, int dtype, const int64_t* dims, int rank, void* data, size_t bytes,
                void (*release)(void* owner), void* owner);
   /* Reports that the run has failed; `kind` is an ErrorKind of base/error.hpp. */

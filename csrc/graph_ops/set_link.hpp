@@ -45,7 +45,7 @@ class SetLink {
     const std::uint64_t run = ++runs_[name];
     return every > 0 && run >= 2 && (run - 2) % every == 0 ? run : 0;
   }
-  void restart() {  // called when all ranks have joined, some after more runs than others
+  void restart() {  // called when all ranks have joined: their numbers of runs may differ
     const std::lock_guard lock(mutex_);
     runs_.clear();
   }

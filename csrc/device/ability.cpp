@@ -1,3 +1,4 @@
+// Decides from all ranks' abilities which routes for GPU arrays are possible.
 #include "device/ability.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace ringcomm {
 namespace {
 
-// By our kernels, of all ranks' arrays at once.
+// Returns why our kernels cannot reduce all ranks' arrays in one launch; empty if they can.
 std::string why_no_reduction(const std::vector<Ability>& all) {
   if (all.size() > gpu::kMostPointers) return "more than " + std::to_string(gpu::kMostPointers) + " ranks";
   const bool kernels = std::ranges::all_of(all, [](const Ability& one) { return one.kernels != 0; });
@@ -38,7 +39,8 @@ std::string why_no_nccl(const std::vector<Ability>& all) {
   return std::ranges::any_of(all, other) ? "ranks have different versions of NCCL" : "";
 }
 
-// Through a host's memory everything would go as without levels, in more steps.
+// Returns why ranks cannot use levels; empty if they can. Levels require device communication
+// within hosts. Through host memory they would only add steps.
 std::string why_no_levels(const std::vector<Ability>& all, const Hosts& hosts) {
   if (hosts.number() < 2) return "ranks are on one host, or on hosts without memory in common";
   for (int host = 0; host < hosts.number(); ++host) {

@@ -1,4 +1,5 @@
-// What a rank can do with its device, as ranks tell each other once on each channel.
+// Defines a rank's abilities with its device, which ranks exchange once per channel. From them
+// every rank derives the same possible routes.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,19 @@
 namespace ringcomm {
 
 struct Ability {
-  char uuid[16] = {};        // of its device
-  std::int64_t process = 0;  // processes map each other's memory, not their own
-  std::int32_t nccl = 0;     // NCCL's version; 0: there is none
-  std::uint8_t kernels = 0;  // there are ours
-  std::uint8_t aware = 0;    // how far its MPI takes addresses of GPUs: kSaid, kProved
+  char uuid[16] = {};        // UUID of the rank's device
+  std::int64_t process = 0;  // process id: a process maps other processes' memory, not its own
+  std::int32_t nccl = 0;     // NCCL's version; 0: not available
+  std::uint8_t kernels = 0;  // 1 if our kernels are available
+  std::uint8_t aware = 0;    // support of its MPI for addresses of GPUs: kSaid, kProved
   std::uint8_t unused[2] = {};
 };
 
-inline constexpr std::uint8_t kSaid = 1, kProved = 2;  // by what the library says; by a message that has arrived
+inline constexpr std::uint8_t kSaid = 1, kProved = 2;  // the library reports it; a test message confirmed it
 
 bool share_gpus(const std::vector<Ability>& all);
 
-// Why ranks cannot go this way; empty: they can. `on_one_host`: all of them are.
+// Return why ranks cannot use a route; empty if they can. `on_one_host`: all ranks share one host.
 std::string why_no_ipc(const std::vector<Ability>& all, bool on_one_host);
 std::string why_no_nccl(const std::vector<Ability>& all);
 std::string why_no_levels(const std::vector<Ability>& all, const Hosts& hosts);

@@ -1,8 +1,9 @@
-// What of a call on the aware path goes from where to where: addresses, and no message yet.
+// Computes the source and destination addresses of a call on the aware route. AwareTask sends
+// messages between them.
 //
 //   reductions   input slice r  →  slot of me in r's scratch; reduced there  →  slice r of the output
-//   scans        likewise; what rank q gets of slice r is reduced for it, into a slot of its own
-//   others       input          →  output; scratch where these are one
+//   scans        likewise; slice r is reduced for each rank q, into a separate slot
+//   others       input          →  output; scratch if input and output are the same
 #pragma once
 
 #include <algorithm>
@@ -22,12 +23,13 @@ struct WriteArea {
 
 class AwarePieces {
  public:
-  // The call outlives it; its buffers may change until the first address is asked for.
+  // The call must outlive this object. Its buffers may change until the first address is requested.
   AwarePieces(const Call& call, int me, int ranks)
       : call_(call), me_(me), ranks_(ranks), item_(size_of(call.dtype)), slot_bytes_(longest_share()) {}
   void lie_in(std::byte* scratch) { scratch_ = scratch; }
 
-  // Of scratch: the same on every rank; and what this rank alone needs, whose output lies on its input.
+  // common_bytes() is the scratch that every rank needs equally. own_bytes() is the scratch of this
+  // rank if its output is its input.
   std::size_t common_bytes() const {
     const std::size_t slots = is_scan(call_.collective) ? 2 : 1;
     return computes(call_.collective) ? slots * slot_bytes_ * static_cast<std::size_t>(ranks_) : 0;
@@ -37,7 +39,7 @@ class AwarePieces {
     return item_ * (call_.collective == Collective::reducescatter ? share(me_).count : total(arriving()));
   }
 
-  // This rank reduces so many elements of everybody's, of which outgoing(me) are its own.
+  // Returns the number of elements that this rank reduces. outgoing(me) are its own.
   std::size_t reduced() const { return share(me_).count; }
 
   ReadArea outgoing(int rank) const {
@@ -68,13 +70,14 @@ class AwarePieces {
     }
   }
 
-  // Whether a rank gets of others what they have reduced.
+  // Returns true if a rank receives the slices that other ranks reduced.
   bool gets(int rank) const {
     if (call_.collective == Collective::reduce) return rank == call_.root;
     if (call_.collective == Collective::exscan) return rank > 0;
     return call_.collective == Collective::allreduce || call_.collective == Collective::scan;
   }
-  // Where this rank has what it reduces for a rank; for all of them it is one, but in scans.
+  // Returns the address of the slice that this rank reduces for `rank`. Except in scans it is the
+  // same for all ranks.
   WriteArea result_for(int rank) const {
     if (is_scan(call_.collective) && rank != me_) return {slot(ranks_ + rank), share(me_).count * item_};
     if (call_.collective == Collective::reducescatter) return apart() ? incoming(me_) : output(0, share(me_).count);
@@ -82,7 +85,7 @@ class AwarePieces {
   }
   WriteArea result_from(int rank) const { return output(share(rank).first, share(rank).count); }
 
-  // What comes to the output in the end: it lies there, or in scratch.
+  // Returns the memory of the final result: in the output, or in scratch to be copied there.
   WriteArea last() const {
     if (!apart()) return output(0, 0);
     return {call_.collective == Collective::reducescatter ? slot(me_) : scratch_, own_bytes()};

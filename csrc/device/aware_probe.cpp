@@ -1,3 +1,4 @@
+// Implements the probe of GPU-aware MPI as a chain of steps: fill, exchange, fetch, compare, agree.
 #include "device/aware_probe.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kEach = 64 << 10;  // more than MPIs send along with a message's envelope
+constexpr std::size_t kEach = 64 << 10;  // bytes; more than MPIs send along with a message's envelope
 
 std::byte expected(int rank, std::size_t index) {  // never 0
   return static_cast<std::byte>(1 + (static_cast<std::size_t>(rank) * 7 + index) % 251);
@@ -22,7 +23,7 @@ std::byte expected(int rank, std::size_t index) {  // never 0
 AwareProbe::AwareProbe(Channel& channel, Device& device)
     : channel_(channel), device_(device), nbytes_(static_cast<std::size_t>(channel.size()) * kEach),
       room_(device, device.from_device()) {
-  const bool too_many = static_cast<unsigned>(channel.size()) > gpu::kMostPointers;  // for our kernels
+  const bool too_many = static_cast<unsigned>(channel.size()) > gpu::kMostPointers;  // our kernels' limit
   if (too_many || !channel.context().transport->takes_device_memory()) return;
   try {
     memory_ = room_.at_least(nbytes_);

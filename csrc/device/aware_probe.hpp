@@ -1,5 +1,5 @@
-// Whether an MPI that says so does take addresses of GPUs: a message from every rank's GPU to every other's, whose
-// bytes are looked at on the host.
+// Tests if an MPI that reports support for addresses of GPUs has it. Every rank's GPU sends a
+// message to every other GPU, and the host compares the bytes.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,10 @@ class AwareProbe final : public Chain {
  public:
   AwareProbe(Channel& channel, Device& device);
   ~AwareProbe() override { AwareProbe::abandon(); }
-  bool possible() const { return memory_ != nullptr; }  // MPI says so, and there is memory to try it
+  bool possible() const { return memory_ != nullptr; }  // MPI reports support, and memory for the test is available
 
-  // On every rank, if it is possible on all: what comes of it is put into their abilities.
+  // Starts the test. Every rank calls it if the test is possible on all ranks. The result is stored
+  // in their abilities.
   void begin(std::vector<Ability>& all);
   void abandon() noexcept override;
 
@@ -32,7 +33,7 @@ class AwareProbe final : public Chain {
   Device& device_;
   const std::size_t nbytes_;
   DeviceRoom room_;
-  std::byte* memory_ = nullptr;  // every rank's bytes
+  std::byte* memory_ = nullptr;  // all ranks' bytes
   std::unique_ptr<DeviceRoute> route_;
   std::shared_ptr<DeviceLocation> place_;
   std::vector<Ability>* all_ = nullptr;

@@ -1,7 +1,8 @@
-// An MPI that takes addresses of GPUs: arrays go in its messages from one GPU's memory to another's, on any hosts. It
-// only moves them, and knows no streams; our kernels reduce, so that the bits are those of every other way.
+// Implements the route through a GPU-aware MPI. Messages transfer arrays from one GPU's memory to
+// another's, on any hosts. MPI only transfers and does not use streams. Our kernels reduce, so that
+// results have the same bits as on every other route.
 //
-//   stream   input ready ─┐                 ┌→ reduce everybody's slice ─┐
+//   stream   input ready ─┐                 ┌→ reduce this rank's slice ─┐
 //   host                  └ exchange slices ┘                            └ exchange results
 #include <algorithm>
 #include <new>
@@ -19,7 +20,8 @@ struct Aware {
   explicit Aware(Device& device) : flow(device), scratch(device, flow.stream) {}
   Flow flow;
   DeviceRoom scratch;
-  // Bytes that every rank is known to have had room for, in scratch and for fragments; the same on all ranks.
+  // Bytes of scratch and of packed fragments that every rank is known to have allocated; equal on
+  // all ranks.
   std::size_t scratch_granted = 0, packed_granted = 0;
 };
 
@@ -33,7 +35,7 @@ class AwareTask final : public RouteTask {
   ~AwareTask() override { AwareTask::abandon(); }
 
   Progress advance() override {
-    const Device::Current current(flow_.device);  // MPI copies in it
+    const Device::Current current(flow_.device);  // MPI copies in this context
     return RouteTask::advance();
   }
 
@@ -47,7 +49,8 @@ class AwareTask final : public RouteTask {
   }
 
  private:
-  // One rank's GPU alone may be full: where more is needed than before, ranks tell each other whether they have it.
+  // A single rank's GPU may be full. If a call needs more memory than before, ranks agree on
+  // whether all of them have it.
   Progress prepare() {
     packed_ = call_.fragments.empty() ? 0 : call_.count * item_;
     try {
@@ -68,13 +71,14 @@ class AwareTask final : public RouteTask {
     return roomy_ ? once_passed(&AwareTask::exchange) : go_by_the_host();
   }
 
-  // What the stream holds.
+  // Continues with `next` after the work that the stream holds now.
   Progress once_passed(Progress (AwareTask::*next)()) {
     exchanges_ = true;
     return after(flow_.device.record(flow_.stream), next);
   }
 
-  // act(to, from): all pairs in turn, so that not all ranks send to one at first.
+  // Calls act(to, from) for all peers in rotated order, so that ranks do not all send to the same
+  // rank first.
   template <class Act>
   void each_peer(Act act) {
     messages_.begin();
@@ -129,7 +133,7 @@ class AwareTask final : public RouteTask {
       reduce(std::span(sources).first(static_cast<std::size_t>(count)), {&result, 1}, {0, pieces_.reduced()});
     };
     if (!is_scan(call_.collective)) return reduce_for(me_, ranks_);
-    // This rank's comes last: its result may lie where its input does.
+    // This rank's result is last, because it may be stored in this rank's input.
     for (int step = 1; step <= ranks_; ++step) {
       const int rank = (me_ + step) % ranks_;
       reduce_for(rank, combined_for(rank, call_, ranks_));
@@ -147,7 +151,7 @@ class AwareTask final : public RouteTask {
 class AwareRoute final : public RouteOf<AwareTask, Aware> {
  public:
   using RouteOf::RouteOf;
-  // What asks to travel encoded does so by way of the host.
+  // Calls with a wire format use the route through the host.
   bool takes(const Call& call) const override { return !call.wire && kernels_take(call); }
 };
 

@@ -1,4 +1,5 @@
-// What calls on devices are made of.
+// Builds the small host calls that device routes are composed of, and computes properties of device
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace ringcomm {
 
-// A small collective of the host's.
+// Returns a small collective on host memory, as a subcall.
 inline Call part_of(std::string name, Collective collective) {
   Call call;
   call.collective = collective;
@@ -21,7 +22,8 @@ inline Call part_of(std::string name, Collective collective) {
   return call;
 }
 
-// With it ranks compare the call that it is a part of; if that is agreed, they know that all have come.
+// Makes the subcall also compare the call that it belongs to. If that call is already compared, the
+// subcall's end shows that all ranks entered it.
 inline Call comparing(Call part, const Call& asked) {
   part.agreed = asked.agreed;
   part.enclosing_call = &asked;
@@ -29,7 +31,7 @@ inline Call comparing(Call part, const Call& asked) {
 }
 inline Call comparison_of(const Call& asked) { return comparing(part_of(asked.name, Collective::barrier), asked); }
 
-// Everybody's record of so many bytes, by rank.
+// Returns an all-gather of one record of `nbytes` bytes per rank.
 inline Call records_of(std::string name, int ranks, const void* mine, std::size_t nbytes, void* all) {
   Call call = part_of(std::move(name), Collective::allgather);
   call.counts.assign(static_cast<std::size_t>(ranks), nbytes);
@@ -38,7 +40,7 @@ inline Call records_of(std::string name, int ranks, const void* mine, std::size_
   return call;
 }
 
-// Each rank's byte becomes the least of all ranks'.
+// Returns an all-reduce that replaces each rank's byte by the minimum over all ranks.
 inline Call least_of(std::string name, std::uint8_t& byte) {
   Call call = part_of(std::move(name), Collective::allreduce);
   call.op = Op::min;
@@ -47,21 +49,21 @@ inline Call least_of(std::string name, std::uint8_t& byte) {
   return call;
 }
 
-// Whether our kernels do all that a call asks for.
+// Returns true if our kernels support everything that the call requires.
 inline bool kernels_take(const Call& call) {
   if (call.collective == Collective::barrier || call.feedback || !rounds(call.wire) || !call.algorithm.empty())
     return false;
   return !computes(call.collective) || (call.op != Op::adasum && kernels::reduces(call.dtype, call.op));
 }
 
-// Elements that a rank gives.
+// Returns the number of elements that a rank contributes.
 inline std::size_t given_by(int rank, const Call& call) {
   if (call.collective == Collective::broadcast && rank != call.root) return 0;
   if (!has_blocks(call.collective)) return call.count;
   return call.collective == Collective::allgather ? call.counts[static_cast<std::size_t>(rank)] : total(call.counts);
 }
 
-// Of how many ranks a rank's result is, from rank 0 on.
+// Returns the number of ranks, from rank 0 on, that a rank's result combines.
 inline int combined_for(int rank, const Call& call, int ranks) {
   if (!is_scan(call.collective)) return ranks;
   return call.collective == Collective::scan ? rank + 1 : rank;

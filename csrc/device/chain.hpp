@@ -1,4 +1,5 @@
-// A task of several, one after the other, and of what is done between them.
+// Defines a task that consists of steps: member functions, and tasks or events between them. Device
+// calls are chains.
 #pragma once
 
 #include <algorithm>
@@ -41,13 +42,15 @@ class Chain : public Task {
   }
 
  protected:
-  // What comes next: of whoever calls this. It is asked again until it is not blocked.
+  // Sets the next step: a member function of the derived class. It is called again until it is not
+  // blocked.
   template <class Mine>
   Progress then(Progress (Mine::*next)()) {
     next_ = static_cast<Next>(next);
     return Progress::moved;
   }
-  // The same, once a task has ended (null: at once), or an event has passed.
+  // Sets the next step, to be called after a task has ended (null: immediately) or an event has
+  // happened.
   template <class Mine>
   Progress after(std::unique_ptr<Task> task, Progress (Mine::*next)()) {
     task_ = std::move(task);

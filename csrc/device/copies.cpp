@@ -1,3 +1,4 @@
+// Implements copies between buffers and host memory, for devices and for hosts.
 #include "device/copies.hpp"
 
 #include <cstring>
@@ -45,7 +46,8 @@ class DeviceCopies final : public Copies {
   Device* device() const override { return &device_; }
 
  private:
-  // What has come from the buffers shows that they are ready.
+  // Only the first stream used waits for the buffers. Data copied from them shows that they are
+  // ready.
   void hold_once(CuStream stream) {
     if (!std::exchange(held_, true)) place_->hold(stream);
   }

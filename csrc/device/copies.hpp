@@ -1,4 +1,5 @@
-// How bytes get from a call's buffers into memory that the host's calls work on, and back.
+// Copies between a call's buffers and the host memory that host calls work on. Staged tasks use it
+// for devices, and for placeholders without a device.
 #pragma once
 
 #include <cstddef>
@@ -8,22 +9,22 @@
 
 namespace ringcomm {
 
-using Mark = std::shared_ptr<const Event>;  // null: it has been passed
+using Mark = std::shared_ptr<const Event>;  // null: has happened
 
 class Copies {
  public:
   virtual ~Copies() = default;
-  virtual bool in_behind(const Event& event) = 0;  // whether what comes in next waits for it by itself
+  virtual bool in_behind(const Event& event) = 0;  // true if later in() copies wait for the event
   virtual void in(void* host, const void* buffer, std::size_t nbytes) = 0;
   virtual void out(void* buffer, const void* host, std::size_t nbytes) = 0;
-  virtual Mark mark_in() = 0;  // behind all that in() has begun
+  virtual Mark mark_in() = 0;  // happens after all copies that in() has started
   virtual Mark mark_out() = 0;
-  virtual void finish() = 0;            // nothing comes any more: the result is there behind what has been begun
-  virtual bool give_up() noexcept = 0;  // waits until nothing touches the buffers any more; false: something may yet
-  virtual Device* device() const = 0;   // null: the buffers are in the host's memory
+  virtual void finish() = 0;            // no copy follows: the result is ready after the copies started so far
+  virtual bool give_up() noexcept = 0;  // waits until no copy uses the buffers; false: a copy may still use them
+  virtual Device* device() const = 0;   // null: the buffers are in host memory
 };
 
-// On two streams of the device, so that both directions of its link are busy.
+// Uses two streams of the device, so that copies run in both directions at the same time.
 std::unique_ptr<Copies> device_copies(std::shared_ptr<DeviceLocation> place);
 std::unique_ptr<Copies> host_copies();
 

@@ -1,3 +1,4 @@
+// Records finished copies in the trace.
 #include "device/copy_trace.hpp"
 
 #include <algorithm>

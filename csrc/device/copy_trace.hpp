@@ -1,5 +1,6 @@
-// Copies between a device and the host on the timeline. They are seen to have arrived when somebody looks, by the
-// host's clock; where several are under way in one direction, each begins there when the one before it has arrived.
+// Records copies between a device and the host on the timeline. A copy ends when look() sees its
+// event, by the host's clock. If several copies are under way in one direction, each begins when
+// the one before it ends.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ class CopyTrace {
  public:
   CopyTrace(std::string_view name, int rank, int thread) : name_(name), rank_(rank), thread_(thread) {}
 
-  // Nothing is kept unless events are recorded.
+  // in() and out() store nothing unless events are recorded.
   void in(const Mark& mark, std::size_t nbytes) { from_device_.begin(mark, nbytes); }
   void out(const Mark& mark, std::size_t nbytes) { to_device_.begin(mark, nbytes); }
-  // Whether all copies have arrived.
+  // Records finished copies. Returns true if all copies have finished.
   bool look();
 
  private:

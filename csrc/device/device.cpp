@@ -1,3 +1,4 @@
+// Implements devices and events on CUDA's driver API.
 #include "device/device.hpp"
 
 #include <algorithm>
@@ -16,11 +17,11 @@ struct Devices {
   int count = 0;
   std::string nccl_library;
   std::map<int, Device*> known;
-  std::map<std::string, std::string> images;  // of kernels, by module
+  std::map<std::string, std::string> images;  // PTX of the kernels, by module
 };
 
 Devices& devices() {
-  static auto& all = *new Devices;  // events may come back while the process ends
+  static auto& all = *new Devices;  // never destroyed: events may be returned while the process ends
   return all;
 }
 
@@ -259,7 +260,7 @@ bool Event::settle() const noexcept {
       if (device_->stuck_) return false;
       std::this_thread::sleep_for(kNap);
     }
-  } catch (const Error&) {  // the driver is lost, and touches nothing any more
+  } catch (const Error&) {  // the driver is lost and accesses no memory
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// One GPU as this process uses it: its primary context, which the frameworks of the process share, and what is made in
-// it once: streams for copies, events.
+// Represents one GPU of this process: its primary context, which is common to the process's
+// frameworks, and the streams, events and memory that it creates once.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace ringcomm {
 
 class Device;
 
-// A point in the order of a stream. Empty: it has been passed.
+// A point in the order of a stream. Empty: has happened.
 class Event {
  public:
   Event() = default;
@@ -30,12 +30,12 @@ class Event {
     std::swap(it_, other.it_);
     return *this;
   }
-  ~Event();  // its device has it for another
+  ~Event();  // returns the event to its device
   bool empty() const { return !it_; }
   bool happened() const;
-  void wait() const noexcept;        // here
-  bool settle() const noexcept;      // the same, but not for ever: false if a peer that it depends on must have died
-  void hold(CuStream stream) const;  // what comes next on the stream waits
+  void wait() const noexcept;        // blocks the host
+  bool settle() const noexcept;      // as wait(), with a time limit: false if a peer that it depends on must have died
+  void hold(CuStream stream) const;  // makes later work of the stream wait
 
  private:
   friend class Device;
@@ -46,22 +46,23 @@ class Event {
 
 class Device {
  public:
-  // The process's, made when first asked for, and never ended: frameworks free what they have at exit. Throws
-  // Error(invalid) for an ordinal of none.
+  // Returns the process's device, created at the first call. It is never destroyed, because
+  // frameworks free their memory at exit. Throws Error(invalid) for an unknown ordinal.
   static Device& get(int ordinal);
-  // Once, before any is asked for; again: nothing happens. How many there are. Throws as Driver::load.
+  // Loads the driver; call it once before get(). Further calls do nothing. Returns the number of
+  // devices. Throws as Driver::load.
   static int open(const std::string& library, const std::string& nccl_library);
   static const std::string& nccl_library();
 
   const Driver& driver() const { return *driver_; }
-  // One of the driver's functions, in this device's context. Throws Error(transport) that says what failed.
+  // Calls a driver function in this device's context. Throws Error(transport) with `what` failed.
   template <class... Parameters>
   void call(const char* what, CuResult (*Driver::*function)(Parameters...),
             std::type_identity_t<Parameters>... arguments) const {
     const Current current(*this);
     driver_->check((driver_.get()->*function)(arguments...), what);
   }
-  // In its context as well; a driver that is lost touches nothing any more.
+  // Runs `act` in this device's context. Ignores errors of a lost driver, which accesses no memory.
   template <class Act>
   void unless_lost(Act&& act) const noexcept {
     try {
@@ -74,32 +75,33 @@ class Device {
   CuStream from_device() const { return from_device_; }
   CuStream to_device() const { return to_device_; }
   std::array<char, 16> uuid() const;
-  unsigned processors() const;  // a launch of a few blocks for each fills the device
+  unsigned processors() const;  // a launch of a few blocks per processor fills the device
   Event record(CuStream stream);
-  bool settle(CuStream stream) noexcept;  // what it holds, as Event has it
+  bool settle(CuStream stream) noexcept;  // waits for the stream's work, as Event::settle
   void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const;
   CuPointer allocate(std::size_t nbytes);
   void free(CuPointer data) const noexcept;  // waits for the device
-  // Memory that is kept for others when it is no longer used, for to free it would wait for all the device: it may be
-  // used again behind what the stream holds now.
+  // borrow() and keep() reuse memory, because free() waits for all work of the device. Kept memory
+  // may be used again after the work that the stream holds now.
   CuPointer borrow(std::size_t nbytes);
   void keep(CuPointer data, std::size_t nbytes, CuStream stream) noexcept;
-  // Runs it once the stream has done what it holds now: here, or when memory is next asked for.
+  // Runs `act` after the stream's present work: here, or when memory is next requested.
   void afterwards(CuStream stream, std::function<void()> act) noexcept;
   CuStream make_stream() const;
-  void end_stream(CuStream stream) const noexcept;  // what it holds still runs
+  void end_stream(CuStream stream) const noexcept;  // its work still runs
   void hold(CuStream stream, CuEvent event) const;
 
-  // A module of kernels by name, as the driver takes it (PTX); for all devices, before any is used.
+  // Registers a module of kernels by name, as PTX; for all devices, before the first is used.
   static void give_kernels(const std::string& module, std::string image);
   static bool has_kernels();
-  CuFunction kernel(const std::string& module, const std::string& name);  // which stays loaded
-  // False: refused (a limit on locked memory); copies are slower then, and right.
+  CuFunction kernel(const std::string& module, const std::string& name);  // stays loaded
+  // Returns false if refused (a limit on locked memory). Copies are then slower, but correct.
   bool pin(void* data, std::size_t nbytes);
   void unpin(void* data) noexcept;
 
-  // Makes its context the thread's while this lives. Driver calls meanwhile do no harm to a CUDA graph that the
-  // program captures: otherwise even an event query by one of our threads ends the capture with an error.
+  // Makes the device's context current in this thread during its lifetime. Driver calls meanwhile
+  // do not disturb a CUDA graph that the program captures. Otherwise even an event query by one of
+  // our threads ends the capture with an error.
   class Current {
    public:
     explicit Current(const Device& device);
@@ -109,7 +111,7 @@ class Device {
 
    private:
     const Driver& driver_;
-    int capture_mode_ = kCuCaptureRelaxed;  // the thread's own, while this lives
+    int capture_mode_ = kCuCaptureRelaxed;  // holds the thread's mode meanwhile
   };
 
  private:
@@ -123,14 +125,14 @@ class Device {
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   CuStream from_device_ = nullptr, to_device_ = nullptr;
-  std::atomic<bool> stuck_{false};  // somebody has waited in vain: nobody does again
+  std::atomic<bool> stuck_{false};  // a settle() timed out: later ones do not wait
   std::mutex mutex_;
   struct Spare {
     CuPointer data;
     std::size_t nbytes;
     Event free;
   };
-  std::vector<CuEvent> events_;  // free ones
+  std::vector<CuEvent> events_;  // unused ones
   std::vector<Spare> spare_;
   std::vector<std::pair<Event, std::function<void()>>> later_;
   std::map<std::string, CuModule> modules_;

@@ -1,3 +1,4 @@
+// Implements the memory location of GPU buffers.
 #include "device/device_location.hpp"
 
 #include "collectives/channel.hpp"

@@ -1,5 +1,5 @@
-// Buffers in a GPU's memory, as one call has them: behind an event of the stream that they are made on, and with one
-// behind which the result is there.
+// Describes a call's buffers in a GPU's memory. They are ready after an event of the stream that
+// produces them. The result is ready after another event.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,23 @@ namespace ringcomm {
 
 class DeviceLocation final : public MemoryLocation, public std::enable_shared_from_this<DeviceLocation> {
  public:
-  // Buffers are ready behind what the stream holds now; not `ordered`: at once.
+  // If `ordered`, buffers are ready after the work that the stream holds now; otherwise they are
+  // ready immediately.
   DeviceLocation(Device& device, CuStream stream, bool ordered, bool host_output);
 
   std::unique_ptr<Task> start(Channel& channel, Call call) override;
   std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>> places) const override;
 
-  // Once the call has ended: what comes next on the stream comes behind its result. The host does not wait.
+  // join(): requires that the call has ended. Later work of the stream waits for its result; the
+  // host does not wait.
   void join(CuStream stream) const;
-  void wait() const;  // the host does, for a result whose next stream nobody knows
-  bool landed() const { return !done_ || done_->happened(); }  // once the call has ended: its result is there
+  void wait() const;  // blocks the host, for a result whose consumer's stream is unknown
+  bool landed() const { return !done_ || done_->happened(); }  // after the call's end: true if its result is ready
 
   // ---- for tasks
   Device& device() const { return device_; }
-  bool host_output() const { return host_output_; }  // the result lies in the host's memory
-  void hold(CuStream stream) const;                  // until the buffers are ready
+  bool host_output() const { return host_output_; }  // the result is in host memory
+  void hold(CuStream stream) const;                  // makes the stream wait until the buffers are ready
   void finish(std::shared_ptr<const Event> done);
 
  private:
@@ -35,7 +37,7 @@ class DeviceLocation final : public MemoryLocation, public std::enable_shared_fr
   const bool host_output_;
   Event ready_;
   std::shared_ptr<const Event> done_;
-  std::vector<std::shared_ptr<DeviceLocation>> others_;  // of a call for several, this one's among them
+  std::vector<std::shared_ptr<DeviceLocation>> others_;  // locations of the calls that this call fuses
 };
 
 }  // namespace ringcomm

@@ -1,3 +1,4 @@
+// Loads CUDA's driver library and reports its errors.
 #include "device/driver.hpp"
 
 #include <dlfcn.h>

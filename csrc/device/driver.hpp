@@ -1,4 +1,5 @@
-// CUDA's driver, found when the first array of a GPU comes: nothing of CUDA is needed to build, or to run without one.
+// Loads CUDA's driver API at run time, when the first GPU array is passed. Building ringcomm, and
+// running it without GPUs, does not need CUDA.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace ringcomm {
 
-using CuResult = int;  // 0: well
+using CuResult = int;  // 0: success
 using CuDevice = int;
 using CuContext = struct CUctx_st*;
 using CuStream = struct CUstream_st*;
@@ -24,11 +25,11 @@ struct CuIpcEvent {
 
 inline constexpr CuResult kCuInvalidValue = 1, kCuOutOfMemory = 2, kCuNotReady = 600;
 inline constexpr int kCuCaptureRelaxed = 2;                         // CUstreamCaptureMode
-inline constexpr unsigned kCuUntimed = 2, kCuBetweenProcesses = 4;  // of events
-inline constexpr unsigned kCuApart = 1;                             // of streams: the default one does not wait for it
-inline constexpr unsigned kCuPortable = 1;                          // of registered memory: all contexts know it
+inline constexpr unsigned kCuUntimed = 2, kCuBetweenProcesses = 4;  // flags of events
+inline constexpr unsigned kCuApart = 1;                             // flag of streams: not ordered with the default one
+inline constexpr unsigned kCuPortable = 1;                          // flag of registered memory: valid in all contexts
 
-// As documented in CUDA's driver API, each under the name that the library exports.
+// Functions as documented in CUDA's driver API, with the names that the library exports.
 // clang-format off: a row for each
 #define RINGCOMM_CUDA_FUNCTIONS(one) \
   one(init, "cuInit", (unsigned)) \
@@ -71,10 +72,10 @@ inline constexpr unsigned kCuPortable = 1;                          // of regist
 // clang-format on
 
 struct Driver {
-  // Throws Error(invalid): there is none, or no GPU that it could drive.
+  // Throws Error(invalid) without a driver, or without a GPU for it.
   static std::shared_ptr<const Driver> load(const std::string& library);
 
-  // Throws Error(transport) that says what failed; for what may happen to one rank alone.
+  // Throws Error(transport) with `what` failed, for errors that may occur on one rank only.
   void check(CuResult result, const char* what) const {
     if (result != 0) fail(result, what);
   }

@@ -1,3 +1,4 @@
+// Implements the streams of routes, and their memory.
 #include "device/flow.hpp"
 
 #include <algorithm>

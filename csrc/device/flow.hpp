@@ -1,4 +1,5 @@
-// What a route does on a stream of its own, whose order is the calls': so nothing there waits for another channel's.
+// Provides a route's separate stream, in the order of the calls, so that a call never waits for
+// another channel's. Fragments are packed and unpacked on it.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +10,16 @@
 
 namespace ringcomm {
 
-// Memory of a device that is kept from call to call, for what one stream does.
+// Device memory that is kept from call to call, for the work of one stream.
 class DeviceRoom {
  public:
   DeviceRoom(Device& device, CuStream stream) : device_(device), stream_(stream) {}
   ~DeviceRoom() { release(); }
   DeviceRoom(const DeviceRoom&) = delete;
   DeviceRoom& operator=(const DeviceRoom&) = delete;
-  std::byte* at_least(std::size_t nbytes);         // what is in it is lost if it must grow
-  void strand() noexcept { data_ = nbytes_ = 0; }  // for nobody ever: a send that could not be cancelled may read it
-  void release() noexcept;                         // for others, behind what the stream holds
+  std::byte* at_least(std::size_t nbytes);         // growing discards the contents
+  void strand() noexcept { data_ = nbytes_ = 0; }  // never reused: an uncancelled send may still read it
+  void release() noexcept;                         // reusable after the work that the stream holds
 
  private:
   Device& device_;
@@ -38,13 +39,14 @@ class Flow {
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
 
-  // Has the call's array in one piece: where it lies, or a copy of its fragments, which unpack() brings back. Behind
-  // what the place waits for. `room`: for a copy; null: memory of its own.
+  // Makes the call's array contiguous: in place, or as a packed copy of its fragments. unpack()
+  // copies it back to them. The stream waits until the place is ready. `room`: memory for the copy;
+  // null: the flow's memory.
   void begin(Call& call, const DeviceLocation& place, std::byte* room = nullptr);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
-  void finish(DeviceLocation& place);  // what the stream holds is all there is to it
+  void finish(DeviceLocation& place);  // the result is ready after the stream's present work
   void settle() noexcept { device.settle(stream); }
-  void strand() noexcept { room_.strand(); }  // as DeviceRoom has it, of copies of fragments
+  void strand() noexcept { room_.strand(); }  // as in DeviceRoom, for packed fragments
 
   Device& device;
   const CuStream stream;

@@ -1,9 +1,9 @@
-// Ranks of one host that map each other's device memory: each works on its share of the array, and reads and writes
-// everybody's with kernels of its own. Ranks meet on the host, never by a kernel that waits for another process's,
-// which may not run before this one ends.
+// Implements the route of ranks of one host that map each other's device memory. Each rank works on
+// its share of the array; its kernels read and write all ranks' memory. Ranks synchronise on the
+// host. No kernel waits for another process's kernel, which may not run before this one ends.
 //
-//   stream   ready ──┐                    wait for all ready, work, done ──┐            wait for all done
-//   host             └ tell: where, ready ┘                                └ meet: done ┘
+//   stream   ready ──┐                      wait for all ready, work, done ──┐         wait for all done
+//   host             └ all-gather addresses ┘                                └ barrier ┘
 #include <cstring>
 #include <new>
 #include <utility>
@@ -19,7 +19,7 @@ struct Ipc {
   explicit Ipc(Device& device) : flow(device), peers(device, flow.stream) {}
   Flow flow;
   MappedPeers peers;
-  bool refused = false;  // a rank could not open what others have told of, and will not be told again
+  bool refused = false;  // a rank could not open published memory, which is not published again
 };
 
 class IpcTask final : public RouteTask {
@@ -30,7 +30,7 @@ class IpcTask final : public RouteTask {
   }
 
  private:
-  // What has become of what was fresh, on the rank where it was worst.
+  // Result of opening fresh memory; ranks agree on the minimum.
   static constexpr std::uint8_t kRefused = 0, kUnable = 1, kAble = 2;
 
   Progress tell() {
@@ -38,7 +38,7 @@ class IpcTask final : public RouteTask {
     try {
       flow_.begin(call_, *place_);
       ipc_.peers.record_ready();
-    } catch (const std::bad_alloc&) {  // to pack into
+    } catch (const std::bad_alloc&) {  // no memory to pack into
       ready = false;
     }
     mine_.assign(record_bytes(), std::byte{0});
@@ -54,7 +54,7 @@ class IpcTask final : public RouteTask {
     return after(comparing(std::move(records), asked_), &IpcTask::look);
   }
 
-  // Some would overwrite what others still read.
+  // Returns true if the call in place would overwrite input that other ranks still read.
   bool in_its_own_way() const {
     const bool own_place = call_.collective == Collective::reducescatter || call_.collective == Collective::allgather;
     const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
@@ -71,7 +71,7 @@ class IpcTask final : public RouteTask {
       able &= other.able != 0;
       fresh |= other.fresh != 0;
     }
-    // What is fresh is opened even so: its rank does not say it again.
+    // Fresh memory is opened in any case, because its rank does not publish it again.
     ipc_.peers.heard(whereabouts_of(me_));
     if (!fresh) return able ? work() : go_by_the_host();
     const bool opened = ipc_.peers.open(others_, me_);
@@ -107,7 +107,7 @@ class IpcTask final : public RouteTask {
     return rank == me_ ? static_cast<std::byte*>(call_.output) : ipc_.peers.at(rank, whereabouts_of(rank).output);
   }
 
-  // This rank's share: a slice, its own block, or all of it.
+  // Reduces this rank's share: a slice, its block, or all elements.
   void reduce_share() {
     std::vector<const void*> sources;
     for (int rank = 0; rank < combined_for(me_, call_, ranks_); ++rank) sources.push_back(input_of(rank));
@@ -139,7 +139,7 @@ class IpcTask final : public RouteTask {
     }
   }
 
-  // A record: a Whereabouts, and where blocks for each rank begin.
+  // A record: a Whereabouts, and the start of each rank's block.
   static std::size_t start_at(int rank) {
     return sizeof(Whereabouts) + static_cast<std::size_t>(rank) * sizeof(std::uint64_t);
   }
@@ -147,7 +147,7 @@ class IpcTask final : public RouteTask {
   const std::byte* record_of(int rank) const { return all_.data() + static_cast<std::size_t>(rank) * mine_.size(); }
 
   std::size_t in_bytes() const { return given_by(me_, call_) * item_; }
-  // What others write to.
+  // Bytes of the output that other ranks write.
   std::size_t out_bytes() const {
     const bool everybody = call_.collective == Collective::allreduce;
     const bool mine = call_.collective == Collective::reduce && me_ == call_.root;
@@ -165,7 +165,7 @@ class IpcRoute final : public RouteOf<IpcTask, Ipc> {
   IpcRoute(Device& device, std::size_t least) : RouteOf("ipc", device), least_(least) {}
   bool takes(const Call& call) const override {
     if (kept_.refused || !kernels_take(call)) return false;
-    if (call.collective == Collective::alltoall) return true;  // whose counts differ between ranks
+    if (call.collective == Collective::alltoall) return true;  // its counts differ between ranks
     return (has_blocks(call.collective) ? total(call.counts) : call.count) * size_of(call.dtype) >= least_;
   }
 

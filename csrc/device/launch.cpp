@@ -1,3 +1,4 @@
+// Fills the kernels' parameters and launches them.
 #include "device/launch.hpp"
 
 #include <algorithm>
@@ -53,7 +54,7 @@ void Launcher::arrange(void* to, const void* from, std::span<const gpu::Dimensio
                        CuStream stream) {
   gpu::StridedParameters parameters = gpu::strided_parameters(from, to, dimensions, size);
   const gpu::Entry entry{std::string(gpu::kStridedEntry), gpu::kStridedModule};
-  launch(entry, &parameters, gpu::blocks_for(parameters.count * 16, most_), stream);  // a thread for each
+  launch(entry, &parameters, gpu::blocks_for(parameters.count * 16, most_), stream);  // one thread per element
 }
 
 }  // namespace ringcomm

@@ -1,4 +1,5 @@
-// Our kernels on a stream of a device.
+// Launches our kernels on a stream of a device. Routes use it for reductions, scaling, packing, and
+// strided copies.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ class Launcher {
  public:
   explicit Launcher(Device& device) : device_(device), most_(kBlocksEach * device.processors()) {}
 
-  // The reduction of elements [part] of all sources, in their order, to all destinations.
+  // Reduces elements [part] of all sources, in their order, to all destinations.
   void reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part, DType dtype, Op op,
               const kernels::Scale& pre, const kernels::Scale& post, CuStream stream);
   void scale(void* data, std::size_t count, DType dtype, const kernels::Scale& by, CuStream stream);

@@ -1,6 +1,7 @@
-// Between hosts in levels: the ranks of a host share a call out among themselves on their devices, each carries its
-// slice to the other hosts, and they bring the slices together again. A device's link to the host carries a slice
-// there and back, not the array (NCCL and Horovod's NCCLHierarchicalAllreduce do so as well).
+// Implements the route in levels, for several hosts. The ranks of a host reduce and scatter the
+// array on their devices. Each rank exchanges its slice with the other hosts. The ranks of a host
+// then gather the slices. Each device's link to the host transfers a slice in both directions, not
+// the array. NCCL and Horovod's NCCLHierarchicalAllreduce work this way too.
 #include <utility>
 
 #include "device/route_task.hpp"
@@ -41,8 +42,8 @@ class LevelsTask final : public RouteTask {
     if (sums_ || !roots) parts_.emplace_back(*levels.host, gather());
   }
 
-  // Behind what the flow's stream holds. For who leaves, each is a call of the channel: nobody waits for one that
-  // another has not begun.
+  // Starts a call after the flow's present work. For departures each is a separate call of the
+  // channel, so that no rank waits for one that a departed rank has not begun.
   Progress start_on(Channel& level, Call call) {
     channel_.context().departures.begin_call();
     part_ = std::make_shared<DeviceLocation>(flow_.device, flow_.stream, true, false);
@@ -68,7 +69,8 @@ class LevelsTask final : public RouteTask {
     return counts;
   }
 
-  // Where the array is worked on in place, each writes to its slice, which nobody else reads.
+  // Each rank writes only to its slice, which no other rank reads, so the array may be reduced in
+  // place.
   Call share() const {
     Call call = part(Collective::reducescatter);
     call.input = call_.input;
@@ -101,9 +103,9 @@ class LevelsTask final : public RouteTask {
 
   const Hosts& hosts_;
   const bool sums_;
-  std::vector<std::pair<Channel&, Call>> parts_;  // in their order
+  std::vector<std::pair<Channel&, Call>> parts_;  // in order
   std::size_t done_ = 0;
-  std::shared_ptr<DeviceLocation> part_;  // of the one under way
+  std::shared_ptr<DeviceLocation> part_;  // location of the current part
 };
 
 class LevelsRoute final : public RouteOf<LevelsTask, Flow> {

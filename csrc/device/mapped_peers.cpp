@@ -1,3 +1,4 @@
+// Exports this process's device memory and events to peers, and maps theirs.
 #include "device/mapped_peers.hpp"
 
 #include <memory>
@@ -8,7 +9,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kMostTold = 64;  // allocations that others keep open
+constexpr std::size_t kMostTold = 64;  // allocations that peers keep open
 constexpr int kBufferId = 7;           // CUpointer_attribute
 constexpr unsigned kLazyPeerAccess = 1;
 

@@ -1,4 +1,5 @@
-// Device memory and events of the other processes of a host, as they tell where these are.
+// Maps device memory and events of the other processes of a host, from the handles that these
+// publish.
 #pragma once
 
 #include <array>
@@ -11,41 +12,41 @@
 
 namespace ringcomm {
 
-// Where a buffer lies, for others.
+// Address of a buffer for other processes.
 struct Lying {
   CuIpcMemory allocation{};
-  std::uint64_t id = 0;  // of the allocation, among all that its process has ever had; 0: the buffer is empty
+  std::uint64_t id = 0;  // unique among all allocations of its process; 0: empty buffer
   std::uint64_t offset = 0;
 };
 
-// What a rank tells of its part of a call.
+// Record that a rank publishes about its buffers and events in a call.
 struct Whereabouts {
   Lying input, output;
   CuIpcEvent ready{}, done{};
-  std::uint8_t able = 0;    // whether others can get at all this
-  std::uint8_t fresh = 0;   // whether they have to open something
-  std::uint8_t forget = 0;  // whether they may close all that they have opened before
+  std::uint8_t able = 0;    // true if peers can map everything
+  std::uint8_t fresh = 0;   // true if peers have to open something
+  std::uint8_t forget = 0;  // true if peers may close everything opened before
   std::uint8_t unused[5] = {};
 };
 
 class MappedPeers {
  public:
-  MappedPeers(Device& device, CuStream stream);  // on which all is done with what is mapped
-  ~MappedPeers();                                // which ends behind what the stream holds
+  MappedPeers(Device& device, CuStream stream);  // `stream` does all work on mapped memory
+  ~MappedPeers();                                // unmaps after the stream's work
   MappedPeers(const MappedPeers&) = delete;
   MappedPeers& operator=(const MappedPeers&) = delete;
 
-  // Of this rank's buffers; not `able` where the driver refuses.
+  // Returns this rank's record. It is not `able` if the driver refuses.
   Whereabouts tell(const void* input, std::size_t input_bytes, const void* output, std::size_t output_bytes) const;
-  void heard(const Whereabouts& mine);  // by everybody: it is not fresh any more
-  // Opens what is fresh. False if the driver refuses, as between containers.
+  void heard(const Whereabouts& mine);  // marks the record as received by all ranks: not fresh any more
+  // Opens fresh memory of peers. Returns false if the driver refuses, as between containers.
   bool open(const std::vector<Whereabouts>& all, int me);
 
-  // ---- of a rank that has been opened
-  std::byte* at(int rank, const Lying& lying) const;  // null: empty
+  // ---- for opened ranks
+  std::byte* at(int rank, const Lying& lying) const;  // null if empty
   void record_ready() { record(ready_); }
   void record_done() { record(done_); }
-  void hold_ready() const;  // until everybody's are
+  void hold_ready() const;  // the stream waits until all ranks are ready
   void hold_done() const;
 
  private:
@@ -61,8 +62,8 @@ class MappedPeers {
 
   Device& device_;
   const CuStream stream_;
-  CuEvent ready_ = nullptr, done_ = nullptr;  // this rank's, for others
-  std::set<std::uint64_t> told_;              // of this rank's allocations
+  CuEvent ready_ = nullptr, done_ = nullptr;  // this rank's events, for its peers
+  std::set<std::uint64_t> told_;              // allocations that peers have opened
   bool told_events_ = false;
   std::map<int, Peer> peers_;
 };

@@ -1,3 +1,4 @@
+// Loads NCCL, and runs the thread that creates and monitors a communicator.
 #include "device/nccl_comm.hpp"
 
 #include <dlfcn.h>
@@ -14,8 +15,8 @@ namespace {
 
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
 
-// Results that calls have given already will never be there, and streams of all ranks wait for them: there is nobody
-// left to raise an exception to. The peers see this rank's end as any other.
+// Ends the process. Calls that have returned will never get their results, and all ranks' streams
+// wait for these. No caller is left to receive an exception. Peers detect this rank's end as usual.
 [[noreturn]] void end_process(const Nccl& nccl, int error) {
   std::fprintf(stderr,
                "ringcomm: NCCL failed on this rank after calls had returned (%s): their results are lost, and the "
@@ -73,7 +74,7 @@ void NcclComm::live(const Nccl& nccl, Device& device, NcclId id, int size, int r
     int error = 0;
     if (nccl.async_error(made, &error) == 0 && error != 0) end_process(nccl, error);
   }
-  nccl.abort(made);  // so that streams which wait for a dead peer go on
+  nccl.abort(made);  // lets streams that wait for a dead peer continue
 }
 
 NcclComm::~NcclComm() { state_->ending = true; }

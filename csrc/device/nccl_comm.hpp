@@ -1,5 +1,5 @@
-// A communicator of NCCL's, made and watched by a thread of its own: to make one takes seconds, in which it waits for
-// all ranks, and to wait for a peer that is dead it would take for ever.
+// Wraps a communicator of NCCL. A separate thread creates and monitors it: creation waits seconds
+// for all ranks, and would wait forever for a dead peer.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ struct NcclId {
 };
 using NcclHandle = struct ncclComm*;
 
-// As documented in NCCL's user guide.
+// Functions as documented in NCCL's user guide.
 // clang-format off: a row for each
 #define RINGCOMM_NCCL_FUNCTIONS(one) \
   one(version, "ncclGetVersion", (int*)) \
@@ -36,7 +36,7 @@ using NcclHandle = struct ncclComm*;
 // clang-format on
 
 struct Nccl {
-  static const Nccl* load(const std::string& library);  // once; null: there is none
+  static const Nccl* load(const std::string& library);  // loads once; null: not available
   void check(int result, const char* what) const;       // throws Error(transport)
   const char* (*error_text)(int) = nullptr;
 #define RINGCOMM_ONE(name, symbol, parameters) int(*name) parameters = nullptr;
@@ -46,17 +46,17 @@ struct Nccl {
 
 class NcclComm {
  public:
-  // Begins to make it. `id`: rank 0's.
+  // Starts the creation. `id` is rank 0's.
   NcclComm(const Nccl& nccl, Device& device, const NcclId& id, int size, int rank);
-  ~NcclComm();  // aborts it
+  ~NcclComm();  // aborts the communicator
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
 
-  bool made() const;  // throws Error(transport) for what has failed since
+  bool made() const;  // throws Error(transport) if the creation failed
   NcclHandle handle() const { return state_->handle; }
 
  private:
-  struct State {  // the thread's as well, which may outlive this
+  struct State {  // shared with the thread, which may outlive this object
     std::atomic<NcclHandle> handle{nullptr};
     std::atomic<int> failed{0};
     std::atomic<bool> ending{false};

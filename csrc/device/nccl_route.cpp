@@ -1,4 +1,5 @@
-// NCCL, where every rank has a GPU of its own; found when it is asked for.
+// Implements the route through NCCL, for ranks with separate GPUs. NCCL is loaded when it is first
+// needed.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -13,7 +14,7 @@ namespace {
 constexpr int kSum = 0;   // ncclRedOp_t
 constexpr int kByte = 1;  // ncclUint8
 
-// ncclDataType_t, and how many of it an element is.
+// NCCL's type (ncclDataType_t), and their number per element.
 struct Type {
   DType dtype;
   int number;
@@ -24,7 +25,7 @@ constexpr Type kTypes[] = {
     {DType::int64, 4},   {DType::uint64, 5},   {DType::float16, 6},      {DType::float32, 7},
     {DType::float64, 8}, {DType::bfloat16, 9}, {DType::complex64, 7, 2}, {DType::complex128, 8, 2},
 };
-const Type* type_of(DType dtype) {  // null: none for reductions
+const Type* type_of(DType dtype) {  // null: not supported in reductions
   const Type* const found = std::ranges::find(kTypes, dtype, &Type::dtype);
   return found == std::end(kTypes) ? nullptr : found;
 }
@@ -33,7 +34,7 @@ struct Linked {
   Linked(const Nccl& functions, Device& device) : nccl(functions), flow(device), inputs(device, flow.stream) {}
   const Nccl& nccl;
   Flow flow;
-  DeviceRoom inputs;  // of calls in place
+  DeviceRoom inputs;  // copies of inputs of calls in place
   std::unique_ptr<NcclComm> comm;
 };
 
@@ -45,7 +46,7 @@ class NcclTask final : public RouteTask {
   }
 
  private:
-  // Rank 0 says which communicator it is to be.
+  // Broadcasts rank 0's id of the communicator.
   Progress introduce() {
     if (linked_.comm) return work();
     if (me_ == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
@@ -74,17 +75,17 @@ class NcclTask final : public RouteTask {
       flow_.launcher.scale(call_.output, results(), call_.dtype, call_.post, flow_.stream);
     return end();
   }
-  // Of a reduction, on this rank.
+  // Returns the number of elements of a reduction's result on this rank.
   std::size_t results() const {
     if (call_.collective == Collective::reducescatter) return mine(call_.counts);
     return call_.collective == Collective::allreduce || me_ == call_.root ? call_.count : 0;
   }
 
-  // A function of NCCL's, on the communicator and the stream.
+  // Runs an NCCL function on the communicator and the stream.
   void run(const char* what, auto function, auto... arguments) const {
     linked_.nccl.check(function(arguments..., linked_.comm->handle(), flow_.stream), what);
   }
-  // What act(rank) runs for all ranks, together.
+  // Runs act(rank) for all ranks in one NCCL group.
   void in_a_group(auto act) const {
     linked_.nccl.check(linked_.nccl.group_start(), "begin a group");
     for (int rank = 0; rank < ranks_; ++rank) act(rank);
@@ -102,7 +103,7 @@ class NcclTask final : public RouteTask {
     run("reduce", nccl.reduce, call_.input, call_.output, count, type, kSum, call_.root);
   }
 
-  // NCCL's own call knows blocks of one size only.
+  // NCCL's reduce-scatter requires blocks of equal size.
   void reduce_blocks(int type, std::size_t parts) {
     const Nccl& nccl = linked_.nccl;
     const std::vector<std::size_t>& counts = call_.counts;
@@ -122,7 +123,7 @@ class NcclTask final : public RouteTask {
     const bool gathers = call_.collective == Collective::allgather;
     const std::vector<std::size_t>& receive = gathers ? call_.counts : call_.receive_counts;
     const void* input = call_.input;
-    if (input == call_.output) {  // NCCL sends and receives in any order: what comes must not lie on what is to be sent
+    if (input == call_.output) {  // NCCL's order of sends and receives is undefined: do not receive into unsent data
       const std::size_t own = (gathers ? mine(call_.counts) : total(call_.counts)) * item_;
       std::byte* const kept = linked_.inputs.at_least(own);
       copy(kept, input, own);
@@ -145,7 +146,7 @@ class NcclTask final : public RouteTask {
 class NcclRoute final : public RouteOf<NcclTask, Linked> {
  public:
   using RouteOf::RouteOf;
-  // Sums, for of minima and maxima NCCL gives other bits than we where there are NaNs.
+  // Supports only sums. NCCL's minima and maxima have different bits than ours for NaNs.
   bool takes(const Call& call) const override {
     if (call.feedback || !rounds(call.wire) || !call.algorithm.empty()) return false;
     switch (call.collective) {

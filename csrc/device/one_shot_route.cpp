@@ -1,6 +1,7 @@
-// Small calls of a host's ranks: each writes what it gives to everybody's memory, which is mapped once and for all, and
-// makes the whole result by itself of what all have written, so that ranks meet once. (The one-shot all-reduce of
-// TensorRT-LLM and vLLM, whose ranks wait on the device; here their hosts do, and streams by events.)
+// Implements the route for small calls of ranks of one host. Each rank writes its data to all
+// ranks' memory, which is mapped once. Each rank then computes the complete result from the data of
+// all ranks. So ranks synchronise only once. In the one-shot all-reduce of TensorRT-LLM and vLLM
+// ranks wait on the device; here hosts wait, and streams wait for events.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -12,12 +13,12 @@
 namespace ringcomm {
 namespace {
 
-// Bytes of memory for what all ranks give, and at most of one rank. Guessed: no GPU has been timed.
+// Bytes of memory for all ranks' data, and limit for one rank. Estimated: no GPU has been timed.
 constexpr std::size_t kRoom = 2 << 20, kMost = 256 << 10;
 
-// This rank's memory, of which each rank has a part to write to, twice: calls take turns. Who writes to one is behind
-// everybody's being ready in the call before, and that is behind their having read what was in it. Nobody writes to it
-// once the last call's result is there.
+// This rank's memory. Each rank has two parts in it to write to, which calls use in turn. A write
+// to a part happens after all ranks were ready in the call before, and they were ready only after
+// they had read the part. No rank writes to it after the last call's result is ready.
 struct Rooms {
   Rooms(Device& device, int size)
       : flow(device), peers(device, flow.stream),
@@ -25,8 +26,8 @@ struct Rooms {
         all(static_cast<std::size_t>(size)) {}
 
   std::size_t nbytes() const { return (2 * all.size() + 1) * each; }
-  std::byte* packed() const { return mine + 2 * all.size() * each; }  // fragments of this rank's
-  // Where a rank writes to in somebody's memory.
+  std::byte* packed() const { return mine + 2 * all.size() * each; }  // memory for this rank's packed fragments
+  // Returns the address where `writer` writes in `owner`'s memory.
   std::byte* part(int writer, int owner, int me) const {
     std::byte* const begin = owner == me ? mine : peers.at(owner, all[static_cast<std::size_t>(owner)].input);
     return begin + (calls % 2 * all.size() + static_cast<std::size_t>(writer)) * each;
@@ -36,10 +37,10 @@ struct Rooms {
   MappedPeers peers;
   const std::size_t each;
   DeviceRoom memory;
-  std::byte* mine = nullptr;     // that
-  std::vector<Whereabouts> all;  // by rank
-  bool told = false;             // them
-  std::uint8_t mapped = 1;       // whether all have everybody's
+  std::byte* mine = nullptr;     // address of `memory`
+  std::vector<Whereabouts> all;  // all ranks' records, by rank
+  bool told = false;             // true once `all` is exchanged
+  std::uint8_t mapped = 1;       // 1 if all ranks have mapped all memory
   std::uint64_t calls = 0;
 };
 
@@ -57,7 +58,7 @@ class OneShotTask final : public RouteTask {
     try {
       rooms_.mine = rooms_.memory.at_least(rooms_.nbytes());
       mine_ = rooms_.peers.tell(rooms_.mine, rooms_.nbytes(), nullptr, 0);
-    } catch (const std::bad_alloc&) {  // not able, then
+    } catch (const std::bad_alloc&) {  // the record stays not able
     }
     Call records = records_of(call_.name + "/rooms", ranks_, &mine_, sizeof mine_, rooms_.all.data());
     return after(comparing(std::move(records), asked_), &OneShotTask::map);

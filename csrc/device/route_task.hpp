@@ -1,4 +1,5 @@
-// A call on a route: calls on the host, one after the other, and what a stream of the route's is given between them.
+// Defines the base of calls on a route: a chain of host calls, and of work on the route's stream
+// between them.
 #pragma once
 
 #include <array>
@@ -39,12 +40,12 @@ class RouteTask : public Chain {
   Progress after(Call call, Progress (Mine::*next)()) {
     return after(channel_.start(std::move(call)), next);
   }
-  // Where ranks have not agreed on the call, they compare it first.
+  // Compares the call first, unless ranks have agreed on it.
   template <class Mine>
   void begin_with(Progress (Mine::*next)()) {
     asked_.agreed ? then(next) : after(comparison_of(asked_), next);
   }
-  // What the stream holds makes the result.
+  // Ends the task. The result is ready after the stream's present work.
   Progress end() {
     flow_.unpack(call_, asked_.fragments);
     flow_.finish(*place_);
@@ -55,7 +56,8 @@ class RouteTask : public Chain {
     return end_with(make_staged(channel_, asked_, device_copies(place_), false));
   }
 
-  // On the stream. A logical op of one source combines nothing: its values become 0 or 1 by "or" with themselves.
+  // Reduces on the stream. A logical op of a single source reduces it with itself by "or", so that
+  // its values become 0 or 1.
   void reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part) {
     if (sources.empty()) return;
     const bool alone = sources.size() == 1 && is_logical(call_.op);
@@ -70,12 +72,12 @@ class RouteTask : public Chain {
   Channel& channel_;
   Flow& flow_;
   const int ranks_, me_;
-  Call asked_, call_;  // as it came; with its array in one piece, and averages as sums that are divided
+  Call asked_, call_;  // the caller's; and with a contiguous array, and averages as divided sums
   const std::size_t item_;
   const std::shared_ptr<DeviceLocation> place_;
 };
 
-// A route whose calls are tasks on what it keeps from call to call.
+// A route whose calls are tasks, with state that it keeps from call to call.
 template <class TaskOfIt, class Kept>
 class RouteOf : public DeviceRoute {
  public:

@@ -1,3 +1,4 @@
+// Starts calls on devices: the first one exchanges abilities, later ones select a route.
 #include "device/side.hpp"
 
 #include <unistd.h>
@@ -20,14 +21,16 @@
 namespace ringcomm {
 namespace {
 
-// Bytes of a call that is worth the steps of levels. Guessed: no GPU has been timed.
+// Bytes from which levels are worth their steps. Estimated: no GPU has been timed.
 constexpr std::size_t kLeastLevels = 1 << 20;
-// Bytes from which kernels of several processes on one GPU, which take turns there, are faster than copies by the host.
-// On an H200 1 MiB of two ranks takes 0.37 ms by the host and 0.66 by kernels, 16 MiB of four ranks 3.1 and 1.8
-// (benchmarks/results/gpu_bench_h200.txt); where between the two it changes has not been timed.
+// Bytes from which kernels of several processes on one GPU, which run in turn, are faster than
+// copies by the host. On an H200, 1 MiB of two ranks takes 0.37 ms by the host and 0.66 by kernels;
+// 16 MiB of four ranks takes 3.1 and 1.8 (benchmarks/results/gpu_bench_h200.txt). The exact
+// crossover between them has not been measured.
 constexpr std::size_t kLeastOnSharedGpus = 4 << 20;
 
-// The first call on devices of a channel: ranks compare it, and tell each other what they can before it goes its way.
+// The first call on devices of a channel. Ranks compare it, and exchange their abilities before it
+// runs.
 class FirstTask final : public Chain {
  public:
   FirstTask(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place)
@@ -62,11 +65,11 @@ class FirstTask final : public Chain {
   const std::shared_ptr<DeviceLocation> place_;
   Ability mine_;
   std::vector<Ability> all_;
-  std::unique_ptr<AwareProbe> probe_;  // until it is what runs
+  std::unique_ptr<AwareProbe> probe_;  // until it starts
 };
 
-// Any call. On a route: counted, and on the timeline from its start to when the host has begun all of it. What this
-// rank's device fails alone, its peers are told of.
+// Any call on a device. On a route it is counted, and its timeline event lasts until the host has
+// started all of its work. If this rank's device fails, peers are notified.
 class DeviceTask final : public Task {
  public:
   DeviceTask(Channel& channel, Device& device, const DeviceRoute* route, const Call& call, std::unique_ptr<Task> task)
@@ -92,8 +95,8 @@ class DeviceTask final : public Task {
   std::string_view label() const override { return name_; }
 
  private:
-  // Streams wait for events of peers without end, and hosts for streams: so what a kernel has met is asked here, and
-  // who has failed elsewhere.
+  // Streams wait for peers' events without limit, and hosts wait for streams. So this checks here
+  // for kernel errors, and for failures of other ranks.
   void look_around() {
     if (!look_.at(now_ns())) return;
     channel_.look_for_loss();
@@ -107,7 +110,7 @@ class DeviceTask final : public Task {
 
   Channel& channel_;
   Device& device_;
-  const DeviceRoute* const route_;  // null: by way of the host
+  const DeviceRoute* const route_;  // null: through the host
   const Collective collective_;
   const int thread_;
   const std::uint64_t calls_;
@@ -117,7 +120,7 @@ class DeviceTask final : public Task {
   Every look_ = Every(kLookEvery, now_ns());
 };
 
-// `route`: null for none.
+// Starts a call on `route`; null: through the host.
 std::unique_ptr<Task> make_task(Channel& channel, DeviceRoute* route, Call call,
                                 std::shared_ptr<DeviceLocation> place) {
   if (route) return route->start(channel, std::move(call), std::move(place));
@@ -170,7 +173,7 @@ DeviceRoute* DeviceSide::route_for(const Call& call) const {
   return nullptr;
 }
 
-// Where a rank stands in, it has no device.
+// A placeholder has no device, so such a call uses no device route.
 std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place) {
   const bool everybody = channel.size() > 1 && !call.stand_ins;
   DeviceSide& side = DeviceSide::of(channel);

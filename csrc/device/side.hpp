@@ -1,5 +1,5 @@
-// What a channel keeps for calls on devices: memory on their way through the host, and the faster ways that its ranks
-// can go, of which they tell each other in the first such call.
+// Holds a channel's state for calls on devices: staging memory, and the routes that its ranks can
+// use. Ranks agree on the routes in the first such call.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,14 @@
 
 namespace ringcomm {
 
-// A way for calls on devices.
+// A route for calls on devices.
 class DeviceRoute {
  public:
   explicit DeviceRoute(std::string name) { choice_.name = std::move(name); }
   virtual ~DeviceRoute() = default;
-  const Choice& choice() const { return choice_; }  // as accounts and timelines have it
-  // Whether such calls go this way. Depends only on what every rank knows to be equal.
+  const Choice& choice() const { return choice_; }  // for accounts and timelines
+  // Returns true if the route supports the call. Depends only on values that are equal on all
+  // ranks.
   virtual bool takes(const Call& call) const = 0;
   virtual std::unique_ptr<Task> start(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place) = 0;
 
@@ -36,17 +37,19 @@ class DeviceSide {
   explicit DeviceSide(std::shared_ptr<Node> node) : stage(std::move(node)) {}
   static DeviceSide& of(Channel& channel);
 
-  // Whether `wanted`, the option's value, allows for a way.
+  // Returns true if `wanted`, the option's value, permits a route.
   static bool considers(std::string_view status, std::string_view wanted) {
     return wanted == "auto" || wanted == status;
   }
 
   bool agreed() const { return agreed_; }
-  // All ranks' abilities, by rank. Throws Error(invalid) on every rank if they cannot go the way that options ask for.
+  // Derives the routes from all ranks' abilities, indexed by rank. Throws Error(invalid) on every
+  // rank if the route that options require is impossible.
   void agree(Channel& channel, Device& device, const std::vector<Ability>& all);
-  DeviceRoute* route_for(const Call& call) const;  // null: by way of the host
+  DeviceRoute* route_for(const Call& call) const;  // null: through the host
 
-  // Once they have agreed: the ways beside that through the host, the best first, each with why ranks cannot go it.
+  // Status of a route after agree(): its name, and why ranks cannot use it. Routes are listed best
+  // first, without the one through the host.
   struct RouteStatus {
     std::string name, why_not;
   };
@@ -56,13 +59,14 @@ class DeviceSide {
 
  private:
   bool agreed_ = false;
-  std::vector<std::unique_ptr<DeviceRoute>> routes_;  // the best first
+  std::vector<std::unique_ptr<DeviceRoute>> routes_;  // best first
   std::vector<RouteStatus> statuses_;
 };
 
 Ability ability_of(Device& device);
 
-// On the way that the ranks have agreed on, which they do before the first call of a channel.
+// Starts a call on the route that the ranks have agreed on. The first call of a channel makes them
+// agree.
 std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place);
 
 }  // namespace ringcomm

@@ -1,3 +1,4 @@
+// Implements the staging memory.
 #include "device/stage.hpp"
 
 #include <algorithm>

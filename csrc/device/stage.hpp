@@ -1,5 +1,6 @@
-// Memory of the host that lies between a device and the host's calls: in the host's arena if ranks share one, so that
-// nothing is copied there once more, and pinned, so that the device copies by itself.
+// Provides staging memory on the host for copies from and to a device. If ranks share an arena, it
+// is in the arena, so that host calls need no further copy. It is pinned, so that the device copies
+// asynchronously.
 #pragma once
 
 #include <memory>
@@ -19,15 +20,15 @@ class Stage {
 
   struct Slot {
     std::byte* data = nullptr;
-    std::shared_ptr<const Event> left;  // its last copy to the device; null: none is under way
+    std::shared_ptr<const Event> left;  // its last copy to the device; null: finished
   };
-  // So many slots of so many bytes at least. Waits for copies under way if it has to make other ones. `device`: null
-  // for a rank that has none.
+  // Returns at least `count` slots of at least `nbytes` bytes. If it must replace them, waits for
+  // copies under way. `device`: null for a rank without one.
   std::vector<Slot>& slots(std::size_t count, std::size_t nbytes, Device* device);
-  void strand() noexcept;  // its memory is never used again: copies may be under way that never end
+  void strand() noexcept;  // never reuses its memory: copies may be under way that never end
 
  private:
-  void release() noexcept;  // for the room to go, or to be another
+  void release() noexcept;  // frees the slots, before the room is freed or grows
 
   const std::shared_ptr<Node> node_;
   std::unique_ptr<ArenaRoom> room_;

@@ -1,3 +1,4 @@
+// Implements calls on device buffers through host memory, as a pipeline over segments.
 #include "device/staged_task.hpp"
 
 #include <thread>
@@ -16,12 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kSegment = 2 << 20;          // bytes: the host's work on one hides the copies of its neighbours
-constexpr std::size_t kNetworkSegment = 32 << 20;  // and where that is a pipeline over the network of its own
+constexpr std::size_t kSegment = 2 << 20;          // bytes: work on one segment hides the copies of its neighbours
+constexpr std::size_t kNetworkSegment = 32 << 20;  // for network calls, which have their own pipeline
 constexpr std::size_t kSlots = 3;
 constexpr auto kCopyNap = 20us;
 
-// What encoders keep is kept for the whole array, and Adasum's scalar products are of the whole.
+// Returns true if the array cannot be segmented: residuals refer to the complete array, as do
+// Adasum's scalar products.
 bool in_one_piece(const Call& call) {
   return has_blocks(call.collective) || call.op == Op::adasum || (call.wire && !rounds(call.wire)) || call.feedback;
 }
@@ -59,7 +61,8 @@ class StagedTask final : public Task {
       if (done_ == segments_) break;
       if (!step) return moved ? Progress::moved : Progress::blocked;
     }
-    // Events of copies are recorded by who waits for these; otherwise nobody does.
+    // The trace of copies needs their events, so the task waits for them only if events are
+    // recorded.
     return trace_.look() ? end() : Progress::blocked;
   }
 
@@ -72,7 +75,7 @@ class StagedTask final : public Task {
 
   void nap(std::chrono::nanoseconds longest) override {
     if (task_) return task_->nap(longest);
-    const ShortSleeps precise;  // a segment's copy takes no longer than a usual sleep is late
+    const ShortSleeps precise;  // a segment's copy takes no longer than an ordinary sleep oversleeps
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kCopyNap));
   }
 
@@ -103,7 +106,8 @@ class StagedTask final : public Task {
   }
 
   std::size_t bytes(std::size_t count) const { return count * size_of(call_.dtype); }
-  // Blocks need memory for what goes in and for what comes out; other arrays are worked on in place.
+  // Returns the offset of a slot's output. Calls with blocks need separate input and output; other
+  // calls work in place.
   std::size_t out_at() const { return has_blocks(call_.collective) ? round_up(bytes(in_count_), kLine) : 0; }
   std::size_t slot_bytes() const {
     return has_blocks(call_.collective) ? out_at() + bytes(out_count_) : bytes(std::min(each_, call_.count));
@@ -113,7 +117,7 @@ class StagedTask final : public Task {
     return segments_ == 1 ? Part{0, count} : cut_of(count, each_, segment);
   }
 
-  // Begins to copy the next segment to the host, if it has a slot.
+  // Starts the copy of the next segment to the host, if a slot is free.
   bool fetch() {
     if (fetched_ == segments_ || fetched_ >= done_ + kSlots) return false;
     const Mark& left = slot(fetched_).left;
@@ -130,13 +134,13 @@ class StagedTask final : public Task {
     return true;
   }
 
-  // The host's call on the segment that is next, and what it leaves on its way to the device.
+  // Advances the host call on the next segment, and starts the copy of its result to the device.
   bool work() {
     if (!task_) {
       if (done_ == fetched_) return false;
       Mark& arrived = arrived_[done_ % kSlots];
       if (arrived && !arrived->happened()) {
-        std::this_thread::yield();  // a look costs calls of the driver; a peer may need the core meanwhile
+        std::this_thread::yield();  // a query costs driver calls; a peer may need the core meanwhile
         return false;
       }
       arrived.reset();

@@ -1,5 +1,6 @@
-// A call whose buffers are a device's, by way of the host: segments of the array are copied to its memory, worked on
-// there by a host's call, and copied back, all three at a time. So bytes cross the device's link once each way.
+// Runs a call on device buffers through the host. Segments of the array are copied to host memory,
+// processed by a host call, and copied back, as a pipeline of three stages. So bytes cross the
+// device's link once in each direction.
 //
 //   from the device  | 0 | 1 | 2 | 3 |
 //   host's calls         | 0 | 1 | 2 | 3 |

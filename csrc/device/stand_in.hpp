@@ -1,4 +1,5 @@
-// Where the buffers of a rank lie that stands in for a call on devices: in the host's memory.
+// Declares the memory location of a placeholder in a call on devices: its buffers are in host
+// memory.
 #pragma once
 
 #include <memory>

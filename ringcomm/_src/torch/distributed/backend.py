@@ -1,5 +1,7 @@
-"""How the backend's process groups are created, and how their processes find each other. torch.distributed gets to know
-the backend by ringcomm._src.shims.ringcomm_torch_backend."""
+"""Creates the process groups of the backend "ringcomm", and connects their processes.
+
+ringcomm._src.shims.ringcomm_torch_backend registers the backend with torch.distributed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ringcomm._src.torch.distributed import store as stores
 
 
 def create(options: Any) -> Any:
-    """Called by the group's members, and by nobody else."""
+    """Creates a process group. torch.distributed calls it on the members of the group only."""
     from ringcomm._src.torch.distributed.process_group import ProcessGroup
 
     if not options.global_ranks_in_group and options.group_size > 1 and not stores.launched_by_mpi():
@@ -22,6 +24,6 @@ def create(options: Any) -> Any:
 
 
 def by_mpi(url: str, timeout: timedelta = timedelta(minutes=30), **_: Any) -> Iterator[Any]:
-    """A store that rank 0 serves, whose address the others learn by MPI."""
+    """Yields a store that rank 0 serves, its rank and size. Other ranks learn the store's address by MPI."""
     yield stores.over_mpi(timeout)
     raise RuntimeError("ranks of MPI do not change: init_process_group again needs a new job")

@@ -1,8 +1,11 @@
-"""Callbacks of futures, on threads of their own: they may wait, call collectives, take long and raise.
+"""Callbacks of futures, on separate threads: they may wait, call collectives, run long and raise.
 
-A group's callbacks run one at a time, in the order in which the program has attached them: those that a callback
-attaches come directly after it. So the collectives that callbacks call have one order on all ranks, whatever completes
-first. They run on a stream beside the program's own (:meth:`ringcomm._src.communicator.groups.Group.submit`).
+A group's callbacks run one at a time, in the order in which the program attached them. Callbacks
+that a callback attaches run directly after it. So the collectives that callbacks call have one
+order on all ranks, even if operations complete in different orders.
+
+These collectives run on a stream next to the program's own
+(:meth:`ringcomm._src.communicator.groups.Group.submit`).
 """
 
 from __future__ import annotations
@@ -18,15 +21,15 @@ from typing import Any
 
 import torch
 
-_PATIENCE = 1.0  # seconds without an end of a callback, after which another one runs beside it
-_MORE_PATIENCE = 10.0  # where one waits for a collective, which may need just that
+_PATIENCE = 1.0  # seconds in which no callback ends, after which another one runs concurrently
+_MORE_PATIENCE = 10.0  # the limit while a callback waits for a collective, which may need the next callback
 _IDLE = 10.0  # seconds after which an idle thread ends
 
-Path = tuple[int, ...]  # a callback's place in the order: its number, behind that of the one that has attached it
+Path = tuple[int, ...]  # position in the order: a callback's number, after its attacher's path
 
 
 class Running(threading.local):
-    """The callback that this thread runs."""
+    """State of the callback that this thread runs."""
 
     callbacks: Callbacks | None = None
     path: Path = ()
@@ -38,15 +41,15 @@ running = Running()
 
 
 class Callbacks:
-    """Those of one group. `ordered`: one at a time; else each as soon as its future is done."""
+    """Callbacks of one group. `ordered`: one at a time; else each as soon as its future is done."""
 
     def __init__(self, ordered: bool = True) -> None:
         self._patience = _PATIENCE if ordered else 0.0
-        self._items: list[tuple[Path, Any, Callable[[], None]]] = []  # sorted: path, future, what to do
+        self._items: list[tuple[Path, Any, Callable[[], None]]] = []  # sorted: (path, future, function)
         self._changed = threading.Condition()
         self._attached = 0
-        self._busy = self._blocked = self._idle = 0  # threads: in a callback, those that wait in it, and without one
-        self._since = 0.0  # the last beginning or end of a callback
+        self._busy = self._blocked = self._idle = 0  # threads in a callback, waiting in one, without one
+        self._since = 0.0  # time when a callback last began or ended
 
     def add(self, future: Any, act: Callable[[], None]) -> None:
         """Runs `act` once `future` is done."""
@@ -79,7 +82,8 @@ class Callbacks:
             self._idle -= 1
 
     def _step(self, enough: Callable[[], bool], idle: float) -> bool:
-        """Runs the next callback, or waits for one. False: there is none for so long, or it is `enough`."""
+        """Runs the next callback, or waits for one. Returns False if none comes for `idle` seconds,
+        or if `enough()`."""
         if enough():
             return False
         item = self._next()
@@ -107,7 +111,8 @@ class Callbacks:
         return self._patience * (_MORE_PATIENCE / _PATIENCE if self._blocked else 1)
 
     def _next(self) -> tuple[Path, Callable[[], None]] | None:
-        """The first one, if it is its turn; after a while without an end any that can run."""
+        """Removes and returns the next callback: the first one if no other runs, or any runnable
+        one after the limit."""
         late = time.monotonic() - self._since >= self._limit()
         for index, (path, future, act) in enumerate(self._items):
             if future.done() and (late or (index == 0 and not self._busy)):
@@ -126,7 +131,7 @@ class Callbacks:
             running.callbacks, running.path, running.attached, running.calls = before
 
     def help(self, future: Any) -> None:
-        """Within a callback that waits for `future`: runs those that come next until it is done."""
+        """Runs the next callbacks until `future` is done. Called within a callback that waits for it."""
         torch.futures.Future.add_done_callback(future, self._wake)
         with self._changed:
             self._busy -= 1
@@ -150,22 +155,22 @@ class Callbacks:
 
 
 def waiting() -> contextlib.AbstractContextManager[None]:
-    """Around a wait for a collective."""
+    """Returns a context manager for a wait for a collective."""
     return contextlib.nullcontext() if running.callbacks is None else running.callbacks.waiting()
 
 
 class CallbackFuture(torch.futures.Future):
-    """A future whose callbacks run as this module says."""
+    """A future whose callbacks run in the order of this module."""
 
     def __init__(self, callbacks: Callbacks, of_callback: bool = False) -> None:
-        """`of_callback`: a callback completes it, not a collective."""
+        """Makes the future. `of_callback`: a callback completes it, not a collective."""
         super().__init__()
         self._of_callback = of_callback
         self._callbacks = callbacks
         self._error: Exception | None = None
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
-        """The future of what ``callback`` gives for this one, once it is done."""
+        """Returns the future of ``callback``'s result; the callback is called once this future is done."""
         made = CallbackFuture(self._callbacks, of_callback=True)
 
         def act() -> None:
@@ -180,7 +185,7 @@ class CallbackFuture(torch.futures.Future):
         return made
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Calls it once this future is done. What it raises is printed."""
+        """Calls ``callback`` once this future is done, and prints an exception that it raises."""
 
         def act() -> None:
             try:

@@ -1,4 +1,7 @@
-"""The two forms that torch gives the calls of a process group: with lists and options, or with tensors and a root."""
+"""The two forms of arguments of torch's process group calls: lists and options, or tensors and a root.
+
+`ProcessGroup` reads its arguments with one `Forms` object per call.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,20 @@ _DEFAULTS = {"op": ReduceOp.SUM, "timeout": None}
 
 
 def _signature(names: list[str]) -> inspect.Signature:
-    """Names without a default must be given."""
+    """Returns a signature in which names without a default are required."""
     defaults = {**_DEFAULTS, "opts": None}
     kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
     return inspect.Signature([inspect.Parameter(name, kind, default=defaults.get(name, none)) for name in names])
 
 
 class Forms:
-    """The forms of one call, which takes ``*given, **named`` and reads them here: that adds no frame to the stack.
+    """The two forms of one call, which takes ``*given, **named`` and reads them here. That adds no stack frame.
 
     Args:
         options: torch's type of options.
-        lists: names of what is moved, as lists.
-        tensors: the same names in the other form.
-        fields: what that form has in place of options.
+        lists: names of the data arguments in the form with lists.
+        tensors: names of the same arguments in the form with tensors.
+        fields: arguments of that form that replace the options.
     """
 
     def __init__(self, options: type, lists: str, tensors: str, fields: str) -> None:
@@ -37,7 +40,7 @@ class Forms:
         self._renamed = dict(zip(lists.split(), tensors.split(), strict=True))
 
     def read(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Returns the lists, then the options. TypeError as by torch for arguments of neither form."""
+        """Returns the lists, then the options. Raises torch's TypeError for arguments of neither form."""
         count = self._count
         if not named and len(given) > count and type(given[count]) is self._options:
             return given
@@ -59,7 +62,7 @@ class Forms:
         return not (fields or named.keys() & _FIELDS.keys() or any(isinstance(one, torch.Tensor) for one in moved))
 
     def _listed(self, moved: Any) -> Any:
-        """A rank that is not the root may give an empty list."""
+        """Returns the argument as a list. A rank that is not the root may pass an empty list."""
         return [moved] if isinstance(moved, torch.Tensor) or (self._count == 2 and moved) else moved
 
 

@@ -1,4 +1,4 @@
-"""Gradient compression for DistributedDataParallel, by its own door."""
+"""Gradient compression for DistributedDataParallel, as a communication hook."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from ringcomm._src.torch.distributed.process_group import ProcessGroup
 
 
 def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
-    """A hook for ``model.register_comm_hook(group, hook)`` that averages gradients between hosts in a wire format.
+    """Returns a hook for ``model.register_comm_hook(group, hook)``, which averages gradients in a wire format.
 
-    What encoders leave out of a bucket comes in the next step (error feedback), as with ``DistributedOptimizer``;
-    whole buckets travel so, small and one-dimensional gradients too. After DistributedDataParallel has made its buckets
-    anew, which it does once, nothing is owed. Inside a host that shares memory nothing is encoded.
+    The format applies between hosts; within a host that shares memory nothing is encoded. Residuals of a
+    bucket are added in the next step (error feedback), as with ``DistributedOptimizer``. Complete buckets
+    are encoded, including small and one-dimensional gradients. Residuals restart at zero when
+    DistributedDataParallel rebuilds its buckets, which it does once.
 
     Args:
         compression: ``hvd.Compression.int8`` and so on, ``fp16``, ``bf16``, or the name of one of these.
@@ -29,12 +30,13 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     The hook's first argument is the process group, or None for the default one.
 
     Raises:
-        ValueError: there is no such format, or it is for DistributedOptimizer only (powersgd: torch has a hook for it).
+        ValueError: there is no such format, or it is for DistributedOptimizer only (powersgd: torch has a
+            hook for it).
         TypeError: from the hook: the group is not ringcomm's.
     """
     compression = resolved(compression, Compression)
     wire = compression if isinstance(compression, WireFormat) else compression.wire if is_builtin(compression) else ""
-    ops.wire_code(wire)  # refuses what there is not
+    ops.wire_code(wire)  # raises for unknown formats
     kept: dict[tuple[int, int, torch.dtype], _core.Feedback] = {}
     steps: dict[tuple[int, int, torch.dtype], int] = {}
 
@@ -56,5 +58,5 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     hook.__annotations__ = {
         "bucket": dist.GradBucket,
         "return": torch.futures.Future[torch.Tensor],
-    }  # which torch checks
+    }  # torch checks these annotations
     return hook

@@ -1,4 +1,4 @@
-"""Tensors seen as one row of elements, without a copy where they lie so."""
+"""Lists of tensors seen as one row of elements, without a copy if they are adjacent in memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ Tensor = torch.Tensor
 
 
 def rows_of(tensors: Sequence[Tensor]) -> list[int]:
-    """Elements of each."""
+    """Returns the number of elements of each tensor."""
     return [tensor.numel() for tensor in tensors]
 
 
 def require_one(call: str, what: str, given: Sequence[Tensor]) -> None:
-    """ValueError unless `given` is a list of one tensor.
+    """Raises ValueError unless `given` is a list of one tensor.
 
-    Gloo reduces several tensors of one call together, NCCL refuses them, and both have coalesced calls for tensors that
-    are reduced each by itself.
+    Gloo reduces several tensors of one call together; NCCL refuses them. Both have coalesced calls
+    for tensors that are reduced separately.
     """
     if len(given) != 1:
         raise ValueError(f"{call}: {what} must be a list of one tensor, not of {len(given)}")
 
 
 def require_parts(call: str, what: str, given: Sequence[Sequence[Tensor]], count: int, size: int) -> None:
-    """ValueError unless `given` is `count` lists, each of one tensor for each of `size` ranks."""
+    """Raises ValueError unless `given` is `count` lists, each with one tensor for each of `size` ranks."""
     if len(given) != count or count == 0:
         raise ValueError(f"{call}: {what} must be {max(count, 1)} list(s) of {size} tensors, not {len(given)} lists")
     for each in given:
@@ -38,27 +38,29 @@ def require_parts(call: str, what: str, given: Sequence[Sequence[Tensor]], count
 
 
 class FlatList:
-    """Tensors of one call, each flat in ``flats``: itself where it is contiguous, else a copy that ``write_back``
-    assigns."""
+    """Tensors of one call as flat tensors in ``flats``: the tensor itself if contiguous, else a copy.
+
+    ``write_back`` assigns the copies.
+    """
 
     def __init__(self, tensors: Sequence[Tensor], flats: list[Tensor], copied: bool) -> None:
         self._tensors, self.flats, self._copied = tensors, flats, copied
 
     @property
     def flat(self) -> Tensor:
-        """Of a list made by ``of``: all of them in a row."""
+        """All tensors of a list made by ``of``, in a row."""
         return self.flats[0]
 
     @classmethod
     def each(cls, tensors: Sequence[Tensor]) -> FlatList:
-        """Each by itself, to be written."""
+        """Returns each tensor flat, to be written."""
         flats = [tensor.detach().contiguous().view(-1) for tensor in tensors]
         moved = any(flat.data_ptr() != tensor.data_ptr() for flat, tensor in zip(flats, tensors, strict=True))
         return cls(tensors, flats, moved)
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], read: bool) -> FlatList:
-        """All of one dtype in a row. `read`: what they hold matters."""
+        """Returns all tensors, of one dtype, in a row. `read`: their values are needed."""
         if in_a_row(tensors):
             first = tensors[0].detach()
             total = sum(tensor.numel() for tensor in tensors)
@@ -69,7 +71,7 @@ class FlatList:
         return cls(tensors, [flats[0].new_empty(sum(flat.numel() for flat in flats))], True)
 
     def write_back(self) -> None:
-        """To the tensors, if they are elsewhere."""
+        """Copies the values to the tensors if they were copied."""
         if not self._copied:
             return
         parts = self.flats
@@ -82,7 +84,7 @@ class FlatList:
 
 
 def in_a_row(tensors: Sequence[Tensor]) -> bool:
-    """Whether they are neighbours in one storage."""
+    """Returns True if the tensors are adjacent in one storage."""
     first = tensors[0]
     storage, end = first.untyped_storage().data_ptr(), first.data_ptr()
     for tensor in tensors:

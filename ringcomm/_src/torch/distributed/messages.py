@@ -1,4 +1,4 @@
-"""Messages of a process group of torch.distributed, from one rank to another."""
+"""Point-to-point messages of a process group of torch.distributed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ringcomm._src.torch.distributed.work import Message, Work
 
 Tensors = list[torch.Tensor]
 
-TAGS = MESSAGE_TAGS // 2  # of programs' own messages; the others are ours
+TAGS = MESSAGE_TAGS // 2  # tags of programs; the other half is for internal messages
 
 
 def require_message(tag: int) -> None:
-    """ValueError for a tag that no message can have."""
+    """Raises ValueError for a tag outside the range of messages."""
     if not 0 <= tag < TAGS:
         raise ValueError(f"tag {tag}: messages of a process group have tags 0 to {TAGS - 1}")
 
@@ -25,7 +25,7 @@ class GroupMessages(GroupCalls):
     """Sends and receives of :class:`ringcomm.torch.distributed.ProcessGroup`."""
 
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
-        """To a rank of the group."""
+        """Sends a tensor to a rank of the group."""
         require_message(tag)
         require_one("send", "the input", tensors)
         tensor = tensors[0].contiguous()
@@ -33,11 +33,11 @@ class GroupMessages(GroupCalls):
         return self._work([Message(self._group.isend(tensor, dst, tag))], tensors, None, None)
 
     def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
-        """From a rank of the group. MismatchError if the message has another length than the tensor."""
+        """Receives from a rank of the group. MismatchError if the message and the tensor differ in length."""
         return self._receive(tensors, src, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
-        """From any; ``work.source_rank()`` tells which."""
+        """Receives from any rank; ``work.source_rank()`` returns which."""
         return self._receive(tensors, None, tag)
 
     def _receive(self, tensors: Tensors, source: int | None, tag: int) -> Work:

@@ -1,4 +1,7 @@
-"""A barrier that names who has not come. torch.distributed's own asks for Gloo by name."""
+"""A barrier that names the ranks that have not entered it.
+
+It exists because torch.distributed's ``monitored_barrier`` accepts Gloo only.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,16 @@ _COME, _GO = TAGS, TAGS + 1  # tags
 
 
 def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-    """As ``torch.distributed.monitored_barrier``: returns when every rank has come.
+    """Returns when every rank has entered, like ``torch.distributed.monitored_barrier``.
 
     Args:
-        group: of the backend ringcomm; None: the default one.
-        timeout: how long to wait; None: the group's.
-        wait_all_ranks: name all ranks that have not come by then, not the first of them only.
+        group: a group of the backend ringcomm; None: the default one.
+        timeout: how long to wait; None: the group's timeout.
+        wait_all_ranks: name all ranks that have not entered by then, instead of only the first.
 
     Raises:
-        RuntimeError: on rank 0, naming ranks that have not come; on the others, that rank 0 does not answer.
+        RuntimeError: on rank 0, with the ranks that have not entered; on other ranks, if rank 0 does not
+            answer.
         TypeError: the group is of another backend.
     """
     group = group if group is not None else dist.group.WORLD

@@ -1,4 +1,7 @@
-"""The calls of a process group of torch.distributed, as requests to the core. How they run: runs.py."""
+"""The calls of a process group of torch.distributed, translated to requests of the core.
+
+`runs` (the base class) runs the requests.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,23 @@ Tensors = list[Tensor]
 
 
 class ProcessGroup(GroupMessages):
-    """What ``init_process_group("ringcomm")`` and ``new_group`` make: every collective and message of torch.distributed
-    on CPU and CUDA tensors of any dtype (reductions: those of :class:`ringcomm.Op`), contiguous or not; messages of
-    CUDA tensors by way of the host, which waits for the copies.
+    """A process group made by ``init_process_group("ringcomm")`` or ``new_group``.
 
-    Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an object of options,
-    or tensors, ``root``, ``op`` and ``timeout``.
+    It has every collective and message of torch.distributed, on CPU and CUDA tensors of any dtype,
+    contiguous or not. Reductions have the dtypes of :class:`ringcomm.Op`. Messages of CUDA tensors
+    go through the host, which waits for the copies.
 
-    Calls of one group run in the order submitted, beside those of other groups. Ranks compare each call before data
-    moves; MismatchError then names the call by the group and its number in it.
+    Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an
+    object of options, or tensors, ``root``, ``op`` and ``timeout``.
+
+    Calls of one group run in the order submitted, concurrently with those of other groups. Ranks
+    compare each call before data moves. MismatchError then names the group and the call's number in
+    it.
     """
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def allreduce(self, *given: Any, **named: Any) -> Work:
-        """In place."""
+        """Reduces a tensor in place."""
         tensors, opts = forms.ALLREDUCE.read(given, named)
         require_one("all_reduce", "the input", tensors)
         return self._allreduce(tensors, opts)
@@ -60,14 +66,14 @@ class ProcessGroup(GroupMessages):
         return self._in_place((op, factor), tensors, make, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        """In place, each tensor by itself."""
+        """Reduces each tensor separately, in place."""
         if not tensors:
             raise ValueError("all_reduce_coalesced: the list of tensors is empty")
         self._written(tensors)
         return self._allreduce(tensors, opts)
 
     def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
-        """A bucket in place, as a wire format between hosts; ``feedback`` keeps what that leaves out."""
+        """Averages a bucket in place. Between hosts it has the format `wire`; ``feedback`` holds the residuals."""
         self._meet([tensor], bucket=True)
 
         def make(name: str) -> list[Request]:
@@ -77,7 +83,7 @@ class ProcessGroup(GroupMessages):
         return self._run(make, [tensor], None)
 
     def reduce(self, *given: Any, **named: Any) -> Work:
-        """In place on the root; elsewhere tensors stay as they are."""
+        """Reduces in place on the root; tensors of other ranks do not change."""
         tensors, opts = forms.REDUCE.read(given, named)
         require_one("reduce", "the input", tensors)
         op, factor = of_torch(opts.reduceOp)
@@ -92,19 +98,19 @@ class ProcessGroup(GroupMessages):
         return self._run(make, tensors, opts)
 
     def reduce_scatter(self, *given: Any, **named: Any) -> Work:
-        """Rank r gets the reduction of the r-th tensors of each list, which may differ in size."""
+        """Reduces lists of tensors, one for each rank; rank r gets the r-th results. Sizes may differ."""
         outputs, inputs, opts = forms.REDUCE_SCATTER.read(given, named)
         require_parts("reduce_scatter", "the inputs", inputs, len(outputs), self._group.size)
         lists = [FlatList.of(each, True) for each in inputs]
         return self._reduce_scatter(outputs, [one.flat for one in lists], [rows_of(each) for each in inputs], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """Part r of each input's reduction for rank r."""
+        """Reduces each input; rank r gets its part r."""
         rows = [[out.numel()] * self._group.size for out in outputs]
         return self._reduce_scatter(outputs, [one.reshape(-1) for one in inputs], rows, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
-        """As ``reduce_scatter_single_coalesced``, of one."""
+        """Calls ``reduce_scatter_single_coalesced`` for one tensor."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def _reduce_scatter(self, outputs: Tensors, flats: Tensors, rows: list[list[int]], opts: Any) -> Work:
@@ -122,9 +128,9 @@ class ProcessGroup(GroupMessages):
 
         return self._run(make, outputs, opts, whole.write_back)
 
-    # ---- what is only moved ------------------------------------------------------------------------------------------
+    # ---- collectives that move data ----------------------------------------------------------------------------------
     def broadcast(self, *given: Any, **named: Any) -> Work:
-        """The root's tensor, on every rank."""
+        """Broadcasts the root's tensor to every rank."""
         tensors, opts = forms.BROADCAST.read(given, named)
         require_one("broadcast", "the input", tensors)
 
@@ -137,7 +143,7 @@ class ProcessGroup(GroupMessages):
         return self._in_place(("broadcast", opts.rootRank), tensors, make, opts)
 
     def allgather(self, *given: Any, **named: Any) -> Work:
-        """Every rank's tensor into a list; sizes may differ between ranks."""
+        """Gathers every rank's tensor into a list; sizes may differ between ranks."""
         outputs, inputs, opts = forms.ALLGATHER.read(given, named)
         require_parts("all_gather", "the outputs", outputs, len(inputs), self._group.size)
         if inputs[0].is_cpu:
@@ -153,7 +159,7 @@ class ProcessGroup(GroupMessages):
         return self._allgather([one.flat for one in lists], inputs, rows, everything, opts, finish)
 
     def _allgather_apart(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """With no copy of the whole: what each rank reads of another's memory goes where it belongs."""
+        """Gathers without an intermediate copy: data of each rank is read directly into its output."""
         everything = [out for each in outputs for out in each]
         self._meet([*inputs, *everything])
         self._written(everything)
@@ -168,17 +174,17 @@ class ProcessGroup(GroupMessages):
         return self._run(make, everything, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """Every rank's tensors, one after the other."""
+        """Gathers every rank's tensors, one after the other."""
         whole = FlatList.each(outputs)
         rows = [[one.numel()] * self._group.size for one in inputs]
         return self._allgather(whole.flats, inputs, rows, outputs, opts, whole.write_back)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
-        """As ``all_gather_single_coalesced``, of one."""
+        """Calls ``all_gather_single_coalesced`` for one tensor."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """``outputs[r][i]`` is rank r's i-th tensor."""
+        """Gathers lists: ``outputs[r][i]`` is rank r's i-th tensor."""
         return self.allgather([list(each) for each in zip(*outputs, strict=True)], inputs, opts)
 
     def _allgather(
@@ -199,14 +205,14 @@ class ProcessGroup(GroupMessages):
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Work:
-        """Rows of the first dimension to each rank; without splits in even parts."""
+        """Sends rows of the first dimension to each rank; without splits in equal parts."""
         sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
         whole = FlatList.each([output])
         row = math.prod(input.shape[1:])
         return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back, row)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
-        """Tensor r of the inputs to rank r."""
+        """Sends tensor r of the inputs to rank r."""
         sent, into = FlatList.of(inputs, True), FlatList.of(outputs, False)
         counts = rows_of(inputs), rows_of(outputs)
         return self._alltoall(sent.flat, into.flat, *counts, outputs, opts, into.write_back)
@@ -241,7 +247,7 @@ class ProcessGroup(GroupMessages):
         return self._run(make, outputs, opts, finish)
 
     def gather(self, *given: Any, **named: Any) -> Work:
-        """Every rank's tensor into the root's list."""
+        """Gathers every rank's tensor into the root's list."""
         outputs, inputs, opts = forms.GATHER.read(given, named)
         here = opts.rootRank == self._group.rank
         require_one("gather", "the input", inputs)
@@ -260,7 +266,7 @@ class ProcessGroup(GroupMessages):
         return self._run(make, outputs[0] if here else [], opts, into.write_back if into else None)
 
     def scatter(self, *given: Any, **named: Any) -> Work:
-        """Tensor r of the root's list to rank r."""
+        """Sends tensor r of the root's list to rank r."""
         outputs, inputs, opts = forms.SCATTER.read(given, named)
         here = opts.rootRank == self._group.rank
         require_one("scatter", "the output", outputs)
@@ -277,11 +283,11 @@ class ProcessGroup(GroupMessages):
         return self._run(make, outputs, opts, whole.write_back)
 
     def barrier(self, *given: Any, **named: Any) -> Work:
-        """Done when every rank has called it."""
+        """Completes when every rank has called it."""
         (opts,) = forms.BARRIER.read(given, named)
         return self._run(lambda name: [calls.barrier(name=name)], [], opts)
 
-    # ---- names of other versions of torch ----------------------------------------------------------------------------
+    # ---- names in other versions of torch ----------------------------------------------------------------------------
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single

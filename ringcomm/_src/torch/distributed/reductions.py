@@ -1,4 +1,4 @@
-"""torch.distributed's reductions as the core's."""
+"""Translates torch.distributed's reductions to ops of the core."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.distributed import ReduceOp
 
 from ringcomm._src.base import ops
 
-_Numbered: Any = ReduceOp  # torch's description does not say that its values are integers
+_Numbered: Any = ReduceOp  # torch's type hints hide that its values are integers
 _OPS = {
     int(of_torch): op
     for of_torch, op in (
@@ -28,7 +28,7 @@ _SCALED_FIRST = int(_Numbered.PREMUL_SUM)
 
 
 def of_torch(op: Any) -> tuple[ops.Op, float]:
-    """The op, and the factor that comes first."""
+    """Returns the op, and the factor that multiplies the inputs first."""
     kind = int(getattr(op, "op", op))
     if kind != _SCALED_FIRST:
         return _OPS[kind], 1.0

@@ -1,4 +1,7 @@
-"""A process group of torch.distributed: who it is, and how its calls run. What they are: process_group.py."""
+"""The base of a process group of torch.distributed: its identity, and how its calls run.
+
+`process_group` adds the collectives, `messages` the messages.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,14 @@ from ringcomm._src.torch.kind import DEVICES
 Tensor = torch.Tensor
 Tensors = list[Tensor]
 
-MOST_KNOWN = 1024  # calls in place that a group remembers
-SOON = 1e-3  # seconds: a caller that waits no longer need not know its timeout
+MOST_KNOWN = 1024  # calls in place that a group caches
+SOON = 1e-3  # seconds: waits up to this long need no timeout
 _NO_TIMEOUT = timedelta(0)
-_Base: Any = dist.ProcessGroup  # names and types of its methods differ between versions
+_Base: Any = dist.ProcessGroup  # methods differ between versions
 
 
 class GroupCalls(_Base):
-    """Calls of one group run in the order submitted, beside those of other groups."""
+    """Runs the calls of one group, in the order submitted, concurrently with those of other groups."""
 
     def __init__(self, group: Group, options: Any) -> None:
         super().__init__(group.rank, group.size)
@@ -41,22 +44,22 @@ class GroupCalls(_Base):
         self._described = ""
         self.setGroupName(options.group_id)
         self._calls = 0
-        self._order = threading.Lock()  # a call's number is its place in the group's order
-        self._last: list[Operation | None] = [None, None]  # submitted: by the program, and by callbacks
-        self._callbacks, self._unordered = Callbacks(), Callbacks(ordered=False)  # of collectives, of messages
+        self._order = threading.Lock()  # makes the number of a call equal to its position in the group's order
+        self._last: list[Operation | None] = [None, None]  # last operation submitted: by the program, by callbacks
+        self._callbacks, self._unordered = Callbacks(), Callbacks(ordered=False)  # for collectives, for messages
         self._known: dict[Any, tuple[Any, Request]] = {}
-        self._together: list[Work] | None = None  # between _start_coalescing and _end_coalescing
+        self._together: list[Work] | None = None  # works between _start_coalescing and _end_coalescing
 
     @classmethod
     def of(cls, options: Any) -> Any:
-        """Of torch.distributed's description. Collective over the members."""
+        """Creates a group from torch.distributed's description. Collective over the members."""
         ranks = list(options.global_ranks_in_group)
         if not ranks:
             world.join(options.group_rank, options.group_size)
             ranks = list(range(options.group_size))
         return cls(world.make_group(ranks, options.group_id, options.timeout.total_seconds()), options)
 
-    # ---- who it is ---------------------------------------------------------------------------------------------------
+    # ---- identity ----------------------------------------------------------------------------------------------------
     def getBackendName(self) -> str:
         return "ringcomm"
 
@@ -73,7 +76,7 @@ class GroupCalls(_Base):
     def getGroupDesc(self) -> str:
         return self._described
 
-    # What newer versions of torch ask the backend of a device, which here is the group itself.
+    # Newer versions of torch call these on the backend of a device, which is the group itself here.
     supports_splitting = supports_coalescing = _supports_time_estimate = False
 
     def _get_backend(self, device: Any) -> Any:
@@ -87,27 +90,32 @@ class GroupCalls(_Base):
         return self._store
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long its operations may take from now on."""
+        """Sets the timeout of later operations."""
         self._seconds = timeout.total_seconds()
 
     def stats(self, reset: bool = False) -> accounts.Stats:
-        """What this rank has moved by the group's collectives. Messages are in :func:`ringcomm.stats`, with all else.
+        """Returns statistics of the group's collectives on this rank.
+
+        Messages are in :func:`ringcomm.stats`, with all other traffic.
 
         Args:
-            reset: count from zero from now on.
+            reset: restart the counts at zero.
         """
         return self._group.stats(reset)
 
     def shutdown(self) -> None:
-        """This rank makes no more calls. Those under way end first, within the group's timeout, but for an exception
-        that is being handled; else they end with ShutDownError. Not collective."""
+        """Leaves the group. Not collective.
+
+        Operations in progress end first, within the group's timeout, unless an exception is being
+        handled: then they end with ShutDownError.
+        """
         self._known.clear()
         if sys.exc_info()[1] is None:
             self._finish_works()
         self._group.leave(f"process group {self._called} has been destroyed")
 
     def _finish_works(self) -> None:
-        """As Gloo does: calls that nobody has waited for end before the group. Warns of those that do not."""
+        """Waits for the last operations, as Gloo does, and warns about those that fail or do not end."""
         for operation in self._last:
             if operation is None or self._group.has_left:
                 continue
@@ -125,13 +133,13 @@ class GroupCalls(_Base):
                 )
 
     def abort(self) -> None:
-        """As ``shutdown``: who waits for this rank gets RankLeftError."""
+        """Leaves the group like ``shutdown``; ranks that wait for this rank get RankLeftError."""
         self._known.clear()
         self._group.leave(f"process group {self._called} has been aborted")
 
-    # ---- how calls run -----------------------------------------------------------------------------------------------
+    # ---- running calls -----------------------------------------------------------------------------------------------
     def _meet(self, tensors: Tensors, bucket: bool = False) -> None:
-        """Of a call that is about to run. `bucket`: of DistributedDataParallel."""
+        """Notes the tensors of a call that is about to run. `bucket`: a bucket of DistributedDataParallel."""
         if self._shared is not None:
             act = self._shared.move if bucket else self._shared.met
             for one in tensors:
@@ -139,8 +147,10 @@ class GroupCalls(_Base):
 
     @staticmethod
     def _written(tensors: Tensors) -> None:
-        """Counts a change of the tensors, so that autograd refuses those that it has saved. As on Gloo and NCCL,
-        reductions in place do not count."""
+        """Raises the version of the tensors, so that autograd refuses those that it has saved.
+
+        As on Gloo and NCCL, reductions in place do not count.
+        """
         for one in tensors:
             torch.autograd.graph.increment_version(one)
 
@@ -151,7 +161,10 @@ class GroupCalls(_Base):
         options: Any,
         finish: Callable[[], Any] | None = None,
     ) -> Work:
-        """`make`: requests, of the name that it is given; they run in a row. `finish`: after theirs."""
+        """Submits the requests that `make(name=...)` returns, in a row, and returns their work.
+
+        `finish` runs after the requests' own `finish`.
+        """
         with self._order:
             requests = make(name=self._next_name())
             operations = [self._submit(request) for request in requests]
@@ -165,8 +178,10 @@ class GroupCalls(_Base):
         return self._work(operations, outputs, complete, options)
 
     def _in_place(self, what: Any, tensors: Tensors, make: Callable[..., Sequence[Request]], options: Any) -> Work:
-        """`_run` of calls in place. One alone is remembered: tensors like this one cost less the next time. `what`
-        tells it from other calls of such a tensor."""
+        """Runs a call in place like `_run`. A call with one tensor is cached, so that its repetition costs less.
+
+        `what` distinguishes the call from other calls with such a tensor.
+        """
         if len(tensors) != 1:
             return self._run(make, tensors, options)
         tensor = tensors[0]
@@ -208,7 +223,7 @@ class GroupCalls(_Base):
         return f"call {self._calls} of process group {self._called}"
 
     def _work(self, operations: Sequence[Pending], outputs: Tensors, finish: Any, options: Any) -> Work:
-        """Of an operation under way; of one that the caller waits for (`options.asyncOp`), once it is over."""
+        """Returns the work of operations in progress. If the caller waits (`options.asyncOp` is False), waits first."""
         timeout = getattr(options, "timeout", None)
         seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
         if self._together is None and not getattr(options, "asyncOp", True):

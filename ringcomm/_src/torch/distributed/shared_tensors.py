@@ -1,8 +1,8 @@
-"""Tensors of process groups in memory that the ranks of a host share: there they are worked on where they lie.
+"""Tensors of process groups in memory that the ranks of a host share, so that collectives work on them in place.
 
-Programs make them by torch's allocator, which can be served from this rank's arena (shared_gradients.py). So the
-tensors that FSDP makes anew in every step come to lie there after some steps. DistributedDataParallel makes its
-buckets once; these are moved.
+torch's allocator, which programs use, can be served from this rank's arena (shared_gradients.py).
+Tensors that FSDP allocates in every step are therefore in the arena after some steps.
+DistributedDataParallel allocates its buckets once; these are moved.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _ENGINE = graph._engine_run_backward.__code__ if hasattr(graph, "_engine_run_bac
 
 
 def is_from_reducer(caller: FrameType | None) -> bool:
-    """Whether a call comes from DistributedDataParallel's core: it is the only one that backward itself makes."""
+    """Returns True for a call from DistributedDataParallel's core, the only one whose caller is backward itself."""
     return caller is not None and caller.f_code is _ENGINE
 
 
 class SharedTensors:
-    """In this rank's arena."""
+    """Moves tensors into this rank's arena."""
 
-    MOST = 8  # blocks of one size: a program may have other tensors of it, which take them as well
+    MOST = 8  # most blocks of one size: other tensors of a program may take some of them
 
     def __init__(self, node: _core.Node) -> None:
         self._node = node
         self._pool = shared_gradients.start(node, "tensors of process groups are copied into shared memory")
         self._served: Counter[int] = Counter()
-        self._refused: set[int] = set()  # sizes of buckets for which there is no memory
+        self._refused: set[int] = set()  # sizes of buckets for which there was no memory
 
     def met(self, tensor: torch.Tensor) -> None:
-        """A tensor in a call. If it lies elsewhere, the next one of its size need not."""
+        """Called for each tensor of a call. If it is elsewhere, provides a block for the next one of its size."""
         if tensor.nbytes < BIG or self._pool is None or self.lies_here(tensor):
             return
         nbytes = tensor.untyped_storage().nbytes()
@@ -46,7 +46,7 @@ class SharedTensors:
             self._pool.serve(nbytes, 1)
 
     def move(self, bucket: torch.Tensor) -> None:
-        """A bucket of gradients, with all of its views: to resize a storage is to allocate it anew."""
+        """Moves a bucket of gradients with all its views: resizing a storage allocates it anew."""
         if bucket.nbytes < BIG or self._pool is None or self.lies_here(bucket):
             return
         storage = bucket.untyped_storage()
@@ -59,5 +59,5 @@ class SharedTensors:
             self._refused.add(nbytes)
 
     def lies_here(self, tensor: torch.Tensor) -> bool:
-        """Or on a device, where nothing is to be done."""
+        """Returns True if the tensor is in the arena, or on a device, where there is nothing to do."""
         return tensor.device.type != "cpu" or self._node.offset_of(tensor.data_ptr(), tensor.nbytes) is not None

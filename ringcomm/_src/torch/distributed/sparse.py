@@ -1,4 +1,4 @@
-"""Sums of sparse COO tensors, which DistributedDataParallel makes of the gradients of sparse embeddings."""
+"""All-reduce of sparse COO tensors, which DistributedDataParallel uses for gradients of sparse embeddings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tensor = torch.Tensor
 
 
 class Gathers(Protocol):
-    """What a process group does here."""
+    """The methods of a process group that this module uses."""
 
     def size(self) -> int: ...
 
@@ -21,7 +21,7 @@ class Gathers(Protocol):
 
 
 def allreduce(group: Gathers, tensors: list[Tensor], op: Any) -> None:
-    """In place, by gathering all entries; waits for that. UnsupportedError for other ops than sum and average."""
+    """Reduces in place by gathering all entries, and waits. UnsupportedError unless op is Sum or Average."""
     if op not in (Sum, Average):
         raise UnsupportedError(f"all_reduce: sparse tensors are added or averaged; there is no {op.name} of them")
     for tensor in tensors:

@@ -1,4 +1,8 @@
-"""torch.distributed's store, where MPI and not the environment says who is who."""
+"""The store of torch.distributed when MPI, not the environment, defines ranks and sizes.
+
+`backend` uses `over_mpi` if MPI launched the processes, and `StoreSpace` to start MPI under
+torchrun.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +24,16 @@ _MOST_NAME = 15  # bytes of an interface's name
 
 
 def launched_by_mpi() -> bool:
-    """Whether a launcher of MPI has started this process, or there is one process only."""
+    """Returns True if a launcher of MPI has started this process, or if it is the only process."""
     return ringcomm_torch_backend.launched_by_mpi() or "RANK" not in os.environ
 
 
-_base: Any = None  # as long as the process lives: connections are not made again
+_base: Any = None  # kept for the life of the process: connections are not made again
 _calls = itertools.count()
 
 
 def over_mpi(timeout: timedelta) -> tuple[Any, int, int]:
-    """(store, rank, size). Collective over MPI's ranks. What an earlier call's store holds is not in it."""
+    """Returns (store, rank, size) with an empty store. Collective over MPI's ranks."""
     global _base
     world = mpi_library.initialized().COMM_WORLD
     _base = _base or _make(world, timeout)
@@ -37,7 +41,7 @@ def over_mpi(timeout: timedelta) -> tuple[Any, int, int]:
 
 
 def _make(world: Any, timeout: timedelta) -> Any:
-    """One that MPI's rank 0 serves, whose address the others are told."""
+    """Returns a store served by MPI's rank 0, which broadcasts its address."""
     size, first = world.Get_size(), world.Get_rank() == 0
     server = dist.TCPStore("localhost", 0, size, True, timeout, False) if first else None
     here = (socket.gethostname(), _boot())
@@ -57,14 +61,14 @@ def _boot() -> str:
 
 
 def addresses() -> list[str]:
-    """This host's IPv4 addresses other hosts may reach it by: those of its interfaces, and of its name."""
+    """Returns IPv4 addresses at which other hosts may reach this host: its interfaces' and its name's."""
     found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             try:
                 row = fcntl.ioctl(any_socket.fileno(), _ADDRESS_OF, struct.pack("256s", name.encode()[:_MOST_NAME]))
                 found.append(socket.inet_ntoa(row[20:24]))
-            except OSError:  # it has none
+            except OSError:  # the interface has no IPv4 address
                 continue
     return [one for one in found if not one.startswith("127.")] + [socket.gethostname()]
 
@@ -73,7 +77,7 @@ def _connect(candidates: list[str], port: int, size: int, timeout: timedelta) ->
     trouble = ""
     for host in candidates:
         try:
-            with socket.create_connection((host, port), 3):  # a store would try for minutes
+            with socket.create_connection((host, port), 3):  # TCPStore would retry for minutes
                 pass
             return dist.TCPStore(host, port, size, False, timeout, False)
         except (OSError, dist.DistError) as error:
@@ -85,8 +89,10 @@ def _connect(candidates: list[str], port: int, size: int, timeout: timedelta) ->
 
 
 class StoreSpace:
-    """A space of ringcomm._src.platform.pmi over a store. After torchrun has started the processes again the keys are
-    other ones."""
+    """Key-value space for ringcomm._src.platform.pmi over a store.
+
+    Keys have a new prefix after torchrun has restarted the processes.
+    """
 
     def __init__(self, store: Any, size: int) -> None:
         self._store, self._size = store, size
@@ -103,7 +109,7 @@ class StoreSpace:
     def _has(self, name: str) -> bool:
         if hasattr(self._store, "check"):
             return bool(self._store.check([name]))
-        try:  # torch 2.1; values are put before the fence that precedes this
+        try:  # torch 2.1 has no check(); values were put before the preceding fence
             self._store.wait([name], timedelta(milliseconds=1))
         except RuntimeError:
             return False

@@ -1,4 +1,7 @@
-"""What an operation of torch.distributed gives back."""
+"""Works: the handles that operations of torch.distributed return, and their futures.
+
+`runs` makes them from operations of the core.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,16 @@ from ringcomm._src.base.errors import RingcommError
 from ringcomm._src.core import _core
 from ringcomm._src.torch.distributed.callbacks import CallbackFuture, Callbacks, waiting
 
-_LOOK = 1e-3  # seconds that the thread below waits for one operation before it looks at the others
-_NO_TIMEOUT = timedelta(0)  # how C++ says: the group's
+_LOOK = 1e-3  # seconds that the watcher waits for one operation before it checks the others
+_NO_TIMEOUT = timedelta(0)  # C++ passes it for the group's timeout
 
 
 def _asked_by_python() -> bool:
-    """Whether Python code has called get_future(). DistributedDataParallel calls it from C++, on a thread of autograd
-    that may have no frame of Python's at all."""
+    """Returns True if Python code has called get_future().
+
+    DistributedDataParallel calls it from C++, on a thread of autograd that may have no Python
+    frame.
+    """
     try:
         return "get_future" in sys._getframe(2).f_code.co_names
     except ValueError:
@@ -32,18 +38,18 @@ def _asked_by_python() -> bool:
 
 
 class OperationTimeoutError(RingcommError, TimeoutError):
-    """An operation was not done in the time that the group or the caller gives. This rank has left the group."""
+    """An operation exceeded the timeout of the group or the caller. This rank has left the group."""
 
 
 class Pending(Protocol):
-    """An operation of the core, or a message."""
+    """Interface of an operation of the core, or a message."""
 
     @property
     def name(self) -> str: ...
 
     def done(self) -> bool: ...
 
-    def over(self) -> bool: ...  # done, and its buffers may go
+    def over(self) -> bool: ...  # done, and its buffers are no longer used
 
     def wait(self, seconds: float) -> bool: ...
 
@@ -54,7 +60,7 @@ TimedOut = Callable[[Pending, float], Exception]
 
 
 class Message:
-    """A message as an operation."""
+    """A message with the interface of an operation."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -82,12 +88,15 @@ class Message:
 
 
 class KeptWorks:
-    """Works whose Python part would go while C++ still has the rest, on which ``wait`` would then never return: torch
-    before 2.8 does not keep it (those from 2.13 on were seen to). Each stays until somebody has waited for it, or asked
-    for its future, or it is done and one of many."""
+    """Works whose Python part must be kept alive while C++ holds the rest.
+
+    Otherwise ``wait`` would never return: torch before 2.8 does not keep it (versions from 2.13 on
+    were seen to). A work is kept until a caller has waited for it or asked for its future, or until
+    it is done and many are kept.
+    """
 
     MOST = 256
-    NEEDED = torch.__version__ < "2.8"  # compared as versions, not as texts
+    NEEDED = torch.__version__ < "2.8"  # versions compare as versions, not as texts
 
     def __init__(self) -> None:
         self._works: dict[int, Work] = {}
@@ -112,16 +121,16 @@ kept_works = KeptWorks()
 
 
 class Work(dist.Work):
-    """Of one or several operations, in the order submitted.
+    """The work of one or several operations, in the order submitted.
 
     Args:
-        operations: what to wait for.
-        outputs: the tensors that hold the result once all are done.
-        finish: makes the outputs of what the operations gave; called once, with what each one's ``check`` gives.
-        seconds: how long to wait if the caller does not say.
-        timed_out: called with the operation and its seconds when these are over, to end what cannot go on; gives the
-            error.
-        callbacks: run those of the future.
+        operations: operations to wait for.
+        outputs: tensors that hold the result once all operations are done.
+        finish: computes the outputs after all operations; called once.
+        seconds: timeout of waits for which the caller gives none.
+        timed_out: called with the operation and the timeout when that has passed. It ends what cannot
+            continue, and returns the error.
+        callbacks: runs the callbacks of the future.
     """
 
     def __init__(
@@ -147,12 +156,12 @@ class Work(dist.Work):
 
     # ---- torch.distributed.Work --------------------------------------------------------------------------------------
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Returns when the outputs may be used; those on a device, by what its current stream is given next.
+        """Waits until the outputs may be used. On a device, the current stream waits, not the host.
 
         Raises:
-            OperationTimeoutError: it is not done by then.
-            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: what the operation met (again at every
-                call).
+            OperationTimeoutError: the operation did not end within the timeout.
+            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: the operation failed. Every
+                further call raises the error again.
         """
         if not self._over:
             seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
@@ -170,39 +179,41 @@ class Work(dist.Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether ``wait`` would return, or raise, at once."""
+        """Returns True if ``wait`` would return or raise immediately."""
         return self._over or all(operation.done() for operation in self._operations)
 
     def is_success(self) -> bool:
-        """Whether it is over, and without an error."""
+        """Returns True if the work is completed without an error."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What ``wait`` would raise; None while it is under way."""
+        """Returns the exception that ``wait`` would raise; None while the work is in progress."""
         if not self.is_completed():
             return None
         self._settle()
         return self._error
 
     def synchronize(self) -> None:
-        """As ``wait``."""
+        """Calls ``wait``."""
         self.wait()
 
     def result(self) -> list[torch.Tensor]:
-        """The output tensors, once it is done."""
+        """Waits, and returns the output tensors."""
         self.wait()
         return self._outputs
 
     def source_rank(self) -> int:
-        """The rank of the group that a message came from."""
+        """Waits, and returns the group's rank that sent the message."""
         self.wait()
         return int(self._status)
 
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A ``torch.futures.Future`` of the output tensors; it has the error if there is one. Callbacks may wait and
-        call collectives (:mod:`ringcomm._src.torch.distributed.callbacks`)."""
+        """Returns a ``torch.futures.Future`` of the output tensors, or of the error.
+
+        Callbacks may wait and call collectives (:mod:`ringcomm._src.torch.distributed.callbacks`).
+        """
         by_python = _asked_by_python()
         with self._lock:
             if self._future is None:
@@ -210,16 +221,16 @@ class Work(dist.Work):
                 if self._callbacks is not None and by_python and not devices:
                     self._future = CallbackFuture(self._callbacks)
                     watcher.watch(self, self._future)
-                else:  # of which C++ sees the error, and whose streams come behind the outputs
+                else:  # C++ sees its error, and its streams follow the outputs
                     done: Any = torch.futures.Future(devices=devices)
                     self._future = done.then(lambda _: self.result())
                     watcher.watch(self, done)
                 kept_works.drop(self)
             return self._future
 
-    # ---- its end -----------------------------------------------------------------------------------------------------
+    # ---- the end of a work -------------------------------------------------------------------------------------------
     def _settle(self) -> None:
-        """All operations are done, or one cannot be waited for."""
+        """Finishes the work. All operations are done, or one cannot be waited for."""
         with self._lock:
             if self._over:
                 return
@@ -240,12 +251,12 @@ class Work(dist.Work):
             keep_buffers(self._operations, (self._outputs, finish))
 
     def __del__(self) -> None:
-        if not self._over:  # nobody has waited, and the tensors may be nobody's any more
+        if not self._over:  # not waited for: nothing else may reference the tensors
             keep_buffers(self._operations, (self._outputs, self._finish))
 
 
 def keep_buffers(operations: Sequence[Any], buffers: Any) -> None:
-    """As long as an operation that nobody waits for may use them."""
+    """Keeps the buffers allocated as long as an abandoned operation may use them."""
     if not process.in_child and not all(operation.over() for operation in operations):
         _core.keep_until_done(list(operations), buffers)
 
@@ -257,7 +268,7 @@ def run_to_the_end(
     seconds: float,
     timed_out: TimedOut,
 ) -> None:
-    """What ``Work(...).wait()`` does."""
+    """Does the same as ``Work(...).wait()``."""
     try:
         with waiting():
             for operation in operations:
@@ -272,21 +283,24 @@ def run_to_the_end(
 
 
 class Watcher:
-    """A thread that completes futures, started for the first of them. Callbacks that torch itself attaches, as for
-    ``collect_all``, run on it: where one takes long, another thread goes on."""
+    """A thread that completes futures, started for the first of them.
 
-    _LONG = 0.05  # seconds
+    Callbacks that torch itself attaches, as for ``collect_all``, run on it. If a callback runs
+    long, another thread takes over.
+    """
+
+    _LONG = 0.05  # seconds until another thread takes over
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Work, Any]] = []
-        self._over: deque[tuple[Work, Any]] = deque()  # to be completed
+        self._over: deque[tuple[Work, Any]] = deque()  # done, to be completed
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._completing = 0.0  # since when the thread completes one future
+        self._completing = 0.0  # when the thread began to complete a future; 0: it does not
         self._deputy: threading.Thread | None = None
 
     def watch(self, work: Work, future: Any) -> None:
-        """`future` is completed when `work` is over."""
+        """Completes `future` when `work` is done."""
         with self._changed:
             self._waiting.append((work, future))
             if self._thread is None:
@@ -329,7 +343,7 @@ class Watcher:
                 self._over.extend(over)
 
     def _complete(self) -> bool:
-        """The next one. False if another thread has gone on meanwhile."""
+        """Completes the next future. Returns False if another thread has taken over."""
         with self._changed:
             if self._thread is not threading.current_thread():
                 return False

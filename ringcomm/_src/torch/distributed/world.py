@@ -1,4 +1,4 @@
-"""What all process groups of this process stand on."""
+"""State that all process groups of this process share: the communicator, groups, and shared tensors."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ringcomm._src.communicator.groups import Group, Groups
 from ringcomm._src.observe import timeline
 from ringcomm._src.torch.distributed.shared_tensors import SharedTensors
 
-_groups: Groups | None = None  # as long as the process lives: groups end and begin without a call of all ranks
+_groups: Groups | None = None  # kept for the life of the process: groups begin and end without a call of all ranks
 _shared: SharedTensors | None = None
-_rank_of: list[int] = []  # MPI's, of torch.distributed's
+_rank_of: list[int] = []  # MPI rank of each rank of torch.distributed
 
 
 def join(rank: int, size: int) -> list[int]:
-    """The default group's start: MPI's ranks, by torch.distributed's. Collective over MPI's ranks."""
+    """Starts the default group. Returns MPI's ranks by torch.distributed's. Collective over MPI's ranks."""
     global _groups, _rank_of, _shared
     comm = _groups.comm if _groups else Communicator()
     ranks = comm._link.exchange((rank, size))
@@ -38,7 +38,7 @@ def join(rank: int, size: int) -> list[int]:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """:func:`ringcomm.start_timeline`, in programs that have process groups and no ``ringcomm.init()``.
+    """Starts a timeline like :func:`ringcomm.start_timeline`, in programs without ``ringcomm.init()``.
 
     Raises:
         ValueError: there is no process group of this backend, or a timeline is being written already.
@@ -50,14 +50,15 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> None:
-    """Ends the timeline and closes its file; without one it does nothing."""
+    """Ends the timeline and closes its file; does nothing without a timeline."""
     timeline.stop()
 
 
 def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:
-    """A group of torch.distributed's ranks. Collective over these.
+    """Makes a group of torch.distributed's ranks. Collective over these.
 
-    Where the default group is another backend's, the first group must have all ranks: with it they join.
+    If the default group is of another backend, the first group must have all ranks, which then
+    `join`.
     """
     if _groups is None:
         size = dist.get_world_size()
@@ -73,5 +74,5 @@ def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:
 
 
 def shared_tensors() -> SharedTensors | None:
-    """None: ranks share no memory, or shall not."""
+    """Returns the shared tensors; None: ranks share no memory, or the option is off."""
     return _shared

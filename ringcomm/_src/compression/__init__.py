@@ -1,1 +1,1 @@
-"""Compressed formats, as users ask for them."""
+"""The argument ``compression`` of users: compressors, formats, and rules that choose between them."""

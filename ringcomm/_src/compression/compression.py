@@ -1,5 +1,7 @@
-"""What data travels as, whatever the framework: each binding has compressors for its own tensors.
-``docs/compression.md`` says which format to take.
+"""Compression independent of the framework: compressors, names of formats, rules, and residuals.
+
+Each binding has compressors for its own tensors, derived from these. ``docs/compression.md``
+explains which format to choose.
 """
 
 from __future__ import annotations
@@ -29,41 +31,45 @@ from ringcomm._src.core import _core
 
 # ---- compressors -----------------------------------------------------------------------------------------------------
 class Compressor:
-    """Base of compressors. Those of the core name a ``wire`` format (``ops.wire_code``), and the core does the rest."""
+    """Base class of compressors. A compressor with a ``wire`` format (``ops.wire_code``) leaves the
+    work to the core."""
 
     wire: ClassVar[Any] = None
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """The tensor to send, and a context that :meth:`decompress` gets back."""
+        """Returns the tensor to send, and a context that :meth:`decompress` gets back."""
         return tensor, None
 
     @classmethod
     def decompress(cls, tensor: Any, ctx: Any) -> Any:
-        """Undo :meth:`compress` on the reduced tensor."""
+        """Reverses :meth:`compress` on the reduced tensor."""
         return tensor
 
 
 class NoneCompressor(Compressor):
-    """Data travels as it is."""
+    """Sends data unchanged."""
 
 
 class FP16Compressor(Compressor):
-    """float32 and float64 travel as float16. What is past 65504 overflows on the way."""
+    """Sends float32 and float64 as float16. Values beyond 65504 overflow."""
 
     wire = "float16"
 
 
 class BF16Compressor(Compressor):
-    """float32 and float64 travel as bfloat16: the range of float32 with 8 bits of precision."""
+    """Sends float32 and float64 as bfloat16, which has the range of float32 with 8 bits of precision."""
 
     wire = "bfloat16"
 
 
-# ---- by name ---------------------------------------------------------------------------------------------------------
+# ---- formats by name -------------------------------------------------------------------------------------------------
 class Compression:
-    """Wire formats of the core, and the built-in compressors ``none``, ``fp16`` and ``bf16``, which bindings may
-    replace by their own. Their names do as well: ``compression="int8"``."""
+    """The built-in compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
+
+    Bindings may replace the compressors by their own. A name can be passed instead:
+    ``compression="int8"``.
+    """
 
     none: Any = NoneCompressor
     fp16: Any = FP16Compressor
@@ -84,10 +90,11 @@ _ALIASES = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def resolved(compression: Any, known: type[Compression] = Compression, rules: bool = False) -> Any:
-    """The argument ``compression`` of users, checked: a name becomes what `known` has under it.
+    """Returns the checked argument ``compression`` of users; a name is looked up in `known`.
 
     Args:
-        rules: the caller takes a dict from patterns of names to compressions, and a function of name and parameter.
+        rules: the caller accepts a dict from name patterns to compressions, and a function of name and
+            parameter.
 
     Raises:
         ValueError: it is no compression; the message lists the names, the nearest first.
@@ -119,7 +126,7 @@ def resolved(compression: Any, known: type[Compression] = Compression, rules: bo
 
 
 def unused_patterns(compression: Any, names: Iterable[str]) -> list[str]:
-    """Patterns of a dict that fit no name."""
+    """Returns the patterns of a dict that match no name."""
     names = list(names)
     patterns = compression if isinstance(compression, Mapping) else ()
     return [one for one in patterns if not any(fnmatch.fnmatchcase(name, one) for name in names)]
@@ -145,7 +152,7 @@ class Feedback:
 
     @property
     def residual(self) -> np.ndarray[Any, Any]:
-        """The residual after the last call: a float32 array, which may be written to. It is valid until the next call."""
+        """The residual after the last call: a writable float32 array. It is valid until the next call."""
         return residual_array(self._core, 0)
 
     def undo(self) -> None:
@@ -163,11 +170,14 @@ def residual_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any
     return np.asarray(CoreMemory(address, 4 * count, feedback)).view(np.float32)
 
 
-# ---- which gradient travels as what ----------------------------------------------------------------------------------
+# ---- the format of each gradient -------------------------------------------------------------------------------------
 def choose(compression: Any, name: str, parameter: Any) -> Any:
-    """What an optimizer's gradient travels as: ``compression`` itself; the entry of the first pattern in it, as of
-    ``fnmatch``, that fits the name (None if none does); or what it returns for name and parameter, if it is a
-    function."""
+    """Returns the compression of an optimizer's gradient, according to ``compression``.
+
+    A dict gives the entry of the first pattern (as in ``fnmatch``) that matches the name; None if
+    none matches. A function is called with name and parameter. Any other value applies to all
+    gradients.
+    """
     if isinstance(compression, Mapping):
         return next((value for pattern, value in compression.items() if fnmatch.fnmatchcase(name, pattern)), None)
     if is_rule(compression):
@@ -176,14 +186,14 @@ def choose(compression: Any, name: str, parameter: Any) -> Any:
 
 
 def is_rule(compression: Any) -> bool:
-    """Whether it says for each gradient what to do."""
+    """Returns True if the value chooses a compression for each gradient."""
     is_function = isinstance(compression, Callable) and not isinstance(compression, type | WireFormat)  # type: ignore[arg-type]
     return isinstance(compression, Mapping) or (is_function and not hasattr(compression, "compress"))
 
 
-# ---- what a compressor does ------------------------------------------------------------------------------------------
+# ---- the parts of a compressor ---------------------------------------------------------------------------------------
 def own_work(compression: Any) -> bool:
-    """Whether a compressor does something itself: it is no class of the binding's that only names a wire format."""
+    """Returns True if a compressor does work in Python, beyond naming a wire format."""
     if isinstance(compression, WireFormat):
         return False
     own = {"compress", "decompress"} & set(vars(compression))
@@ -191,7 +201,7 @@ def own_work(compression: Any) -> bool:
 
 
 def parts_of(compression: Any) -> tuple[Any, Any]:
-    """(what the core does: a wire format or None, what is done before and after: a compressor)"""
+    """Returns (wire format that the core applies, or None; compressor that Python applies)."""
     if not isinstance(compression, type):
         compression = resolved(compression)
     if isinstance(compression, WireFormat):
@@ -200,7 +210,7 @@ def parts_of(compression: Any) -> tuple[Any, Any]:
 
 
 def compressed(compressor: Any, tensors: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]) -> list[Any]:
-    """What ``reduce`` gives for what the compressor sends of the tensors, decompressed."""
+    """Compresses the tensors, calls ``reduce``, and returns the decompressed results."""
     pairs = [compressor.compress(one) for one in tensors]
     reduced = reduce([sent for sent, _ in pairs])
     return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]

@@ -1,6 +1,6 @@
 """ringcomm: collective communication for training, over any MPI.
 
-Two ways in::
+There are two interfaces::
 
     comm = ringcomm.Communicator(MPI.COMM_WORLD)                     # ordered calls: MPI's semantics, lowest latency
     y = comm.allreduce(x, op=ringcomm.Sum, algorithm="ring")
@@ -14,7 +14,7 @@ Framework bindings: ``import ringcomm.torch as hvd``.
 
 from __future__ import annotations
 
-import ringcomm._src.core.extension  # noqa: F401  checks before the extension is needed
+import ringcomm._src.core.extension  # noqa: F401  checks the extension before other modules import it
 from ringcomm import algorithms, errors, threads, updates
 from ringcomm._src.algorithms.registry import register_algorithm
 from ringcomm._src.arrays.device.array import DeviceArray

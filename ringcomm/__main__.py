@@ -1,4 +1,4 @@
-"""`python -m ringcomm`: the command line under any interpreter, and under mpirun."""
+"""Runs the command line as `python -m ringcomm`, under any interpreter, and under mpirun."""
 
 import sys
 

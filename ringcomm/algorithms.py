@@ -1,4 +1,4 @@
-"""Algorithms of one's own: schedules, written in Python, for any collective (docs/algorithms.md)."""
+"""Custom algorithms: schedules, written in Python, for any collective (docs/algorithms.md)."""
 
 from ringcomm._src.algorithms.registry import (
     COLLECTIVES,

@@ -1,15 +1,15 @@
-"""Programs and libraries written for Horovod, unchanged: `horovod` is ringcomm.
+"""Runs programs and libraries written for Horovod unchanged: `horovod` becomes ringcomm.
 
-Three ways, of which the first two change no file::
+There are three ways; the first two change no file::
 
     ringrun -np 2 --as-horovod python train.py
     mpirun -n 2 python -m ringcomm.as_horovod train.py        # or: -m ringcomm.as_horovod -m package.module
     import ringcomm.as_horovod                                # before anything imports horovod
 
-From then on ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all that is below them, are
-the modules of ``ringcomm`` themselves, not copies, so ``is`` and ``isinstance`` hold between the two names. Of
-``horovod`` and ``horovod.runner`` there is ``run``. Other modules of Horovod's raise ImportError. A Horovod that is
-installed too is not used.
+Then ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all their
+submodules, are the modules of ``ringcomm`` themselves, not copies. So ``is`` and ``isinstance`` hold
+between the two names. ``horovod`` and ``horovod.runner`` contain ``run``. Other modules of Horovod
+raise ImportError. An installed Horovod is not used.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from ringcomm._src.launch.run_function import run
 
 __all__ = ["VERSION", "main"]
 
-VERSION = "0.28.1"  # the Horovod whose interface this is
-# horovod.NAME is ringcomm.NAME, and so is what is below it.
+VERSION = "0.28.1"  # the version of Horovod whose interface this is
+# horovod.NAME is ringcomm.NAME, with its submodules.
 _SERVED = ("torch", "tensorflow", "keras", "common", "data", "ray", "spark")
 
 logger = logging.getLogger("ringcomm")
 
 
 class _Alias(Loader):
-    """Gives a module that exists under another name."""
+    """Loads a module that exists under another name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """An empty one, which `exec_module` replaces: the real one keeps its own name and spec."""
+        """Returns None for an empty module. `exec_module` replaces it, so that the real one keeps its name and spec."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = importlib.import_module(self._name)
@@ -68,7 +68,7 @@ class _Finder(MetaPathFinder):
 
 
 def _package(name: str) -> ModuleType:
-    """What is not in ringcomm in this form: a package with `run` and nothing else."""
+    """Returns a package that contains only `run`, for modules without a counterpart in ringcomm."""
     module = ModuleType(name, "Horovod's interface, by ringcomm.")
     module.__path__ = []
     module.__dict__.update({"run": run, "__version__": VERSION, "__file__": __file__})
@@ -89,14 +89,14 @@ def _install() -> None:
 
 
 def _first() -> bool:
-    """Whether this is rank 0, so far as the launcher's variables tell."""
+    """Returns True if this is rank 0 according to the launcher's variables."""
     from ringcomm._src.launch.rank import RANK_VARIABLES, first_number
 
     return first_number(RANK_VARIABLES) == 0
 
 
 def main() -> None:
-    """Becomes this interpreter with the same arguments, and `horovod` in front of its path."""
+    """Replaces this process by an interpreter with the same arguments and `horovod` first in its path."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.exit("usage: python -m ringcomm.as_horovod train.py ..., or python -m ringcomm.as_horovod -m module ...")

@@ -1,8 +1,9 @@
-"""What a binding of another framework is made of; docs/writing-a-binding.md shows one.
+"""The interface for bindings of other frameworks; docs/writing-a-binding.md shows an example.
 
-Two doors lead to the collectives. A :class:`Kind` says where the memory of a framework's arrays is: then every function
-of ringcomm takes such arrays and gives such results. A *site* is one collective of a graph that is built once and run
-often: :func:`make_graph_op` when it is built, :func:`run_graph_op` at every run, or C's functions in place of that.
+It has two parts. A :class:`Kind` describes where the memory of a framework's arrays is. Then every
+function of ringcomm takes such arrays and returns such results. A *graph operation* is one
+collective of a graph that is built once and run often. Call :func:`make_graph_op` when the graph is
+built, and :func:`run_graph_op` (or the functions for C) at every run.
 """
 
 from ringcomm._src.arrays.arrays import register_kind

@@ -9,7 +9,7 @@
     results = executor.run(train, args=[0.1])  # one result per rank, in order
     executor.shutdown()
 
-Each actor is one rank. MPI starts in the actors by :mod:`ringcomm._src.platform.pmi`, so it is MPICH.
+Each actor is one rank. :mod:`ringcomm._src.platform.pmi` starts MPI in the actors, which must be MPICH.
 """
 
 from ringcomm._src.base.installed import lacks

@@ -1,4 +1,4 @@
-"""``run`` as in ``horovod.spark``: calls a function on ranks that are started by the tasks of a Spark job.
+"""``run`` as in ``horovod.spark``: calls a function on ranks that the tasks of a Spark job start.
 
 ::
 
@@ -6,9 +6,9 @@
 
     results = ringcomm.spark.run(train, args=(0.1,), num_proc=4)  # one result per rank, in order
 
-The job is one barrier stage. Each task starts one rank as a child process, because Spark uses a Python worker for
-several tasks, and a process cannot start MPI twice. The task is the rank's process manager
-(:mod:`ringcomm._src.platform.pmi`), so MPI is MPICH.
+The job is one barrier stage. Each task starts one rank as a child process, because Spark uses a
+Python worker for several tasks, and a process cannot start MPI twice. The task is the rank's process
+manager (:mod:`ringcomm._src.platform.pmi`), so MPI must be MPICH.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pyspark import BarrierTaskContext, InheritableThread
 
 __all__ = ["run"]
 
-_ENDING = 15.0  # seconds that the other ranks have to end after a failure
+_ENDING = 15.0  # seconds in which the other ranks must end after a failure
 _START_TIMEOUT = "HOROVOD_SPARK_START_TIMEOUT"
 
 logger = logging.getLogger("ringcomm")
@@ -53,7 +53,7 @@ class _Task:
     size: int
     variables: Mapping[str, str]
     executable: str | None
-    captured: bool  # return what the rank prints, in place of leaving it in the executor's log
+    captured: bool  # return the rank's output instead of leaving it in the executor's log
 
     def __call__(self, _: Iterable[Any]) -> Iterator[tuple[bytes, bytes]]:
         context = BarrierTaskContext.get()
@@ -109,24 +109,25 @@ def run(
 ) -> list[Any]:
     """Calls ``fn(*args, **kwargs)`` on every rank of a new job and returns the results, in the order of ranks.
 
-    The function calls :func:`ringcomm.init` itself. Function, arguments and results are pickled. The arguments are
-    those of ``horovod.spark.run``.
+    The function calls :func:`ringcomm.init` itself. Function, arguments and results are pickled. The
+    arguments are those of ``horovod.spark.run``.
 
     Args:
-        num_proc: number of ranks; by default ``spark.default.parallelism``. Spark must be able to run as many tasks
-            at the same time.
-        start_timeout: seconds in which all ranks must have started; by default HOROVOD_SPARK_START_TIMEOUT, or 600.
+        num_proc: number of ranks; by default ``spark.default.parallelism``. Spark must be able to run
+            this number of tasks at the same time.
+        start_timeout: seconds in which all ranks must have started; by default
+            HOROVOD_SPARK_START_TIMEOUT, or 600.
         env: variables for the environment of the ranks.
-        stdout, stderr: if one is given, the ranks' output is written there when the job has ended well. Otherwise it is
-            in the logs of Spark's executors.
+        stdout, stderr: if one is given, the ranks' output is written there after the job has succeeded.
+            Otherwise it is in the logs of Spark's executors.
         verbose: 0 logs nothing.
         nics: names of the network interfaces that ranks may use.
         executable: the ranks' Python; by default that of Spark's tasks.
         use_mpi, use_gloo, extra_mpi_args, prefix_output_with_timestamp: accepted; without effect.
 
     Raises:
-        The exception that a rank raised, with its traceback there as ``__cause__``; of several, the first that is not
-        the consequence of another's.
+        The exception that a rank raised, with the rank's traceback as ``__cause__``. If several ranks
+        raised, the first exception that is not the consequence of another one.
         RuntimeError: there is no SparkContext, or the job failed otherwise.
         TimeoutError: the ranks have not started in time.
         ValueError: the function cannot be pickled.
@@ -180,8 +181,10 @@ def run(
 
 
 def _wait(job: InheritableThread, exchange: Exchange, size: int, limit: float) -> list[int]:
-    """Waits for the end of the job, or, after a rank's error, for the time in which the other ranks end. Returns the
-    ranks that have not started within `limit` seconds."""
+    """Waits for the end of the job. After a rank's error, waits a limited time for the other ranks to end.
+
+    Returns the ranks that have not started within `limit` seconds.
+    """
     began = time.monotonic()
     failed = 0.0
     while job.is_alive() and not (failed and time.monotonic() > failed + _ENDING):

@@ -1,4 +1,4 @@
-"""Ranks as threads of this process: for tests, and for teaching without MPI."""
+"""Ranks as threads of this process, for tests and for teaching without MPI."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ Result = TypeVar("Result")
 
 
 def run(size: int, fn: Callable[..., Result], *args: Any, config: Config | None = None) -> list[Result]:
-    """Runs ``fn(comm, *args)`` on ``size`` ranks, each a thread with a :class:`ringcomm.Communicator` of its own.
+    """Runs ``fn(comm, *args)`` on ``size`` ranks, each a thread with a separate :class:`ringcomm.Communicator`.
 
     Args:
-        size: ranks, at least 1.
+        size: number of ranks, at least 1.
         fn: the program; every rank runs it.
-        config: options; ``Config(shared_memory="off")`` makes the ranks exchange messages instead of sharing memory.
+        config: options; ``Config(shared_memory="off")`` makes the ranks exchange messages instead of
+            sharing memory.
 
     Returns:
-        What ``fn`` returned, by rank.
+        The results of ``fn``, by rank.
 
     Raises:
-        The first exception that a rank met; ranks that waited for it are released.
+        The first exception of a rank; ranks that waited for that rank are released.
     """
     if (size := arguments.integer("threads.run: size", size)) < 1:
         raise ValueError(f"size must be at least 1, not {size}")
@@ -64,6 +65,6 @@ def run(size: int, fn: Callable[..., Result], *args: Any, config: Config | None 
             world.kill(rank)
         raise
     if failures:
-        consequences = (PeerLostError, RankLeftError)  # of another rank's failure
+        consequences = (PeerLostError, RankLeftError)  # consequences of another rank's failure
         raise min(failures, key=lambda failure: (isinstance(failure[1], consequences), failure[0]))[1]
     return results

@@ -1,4 +1,4 @@
-"""Update rules of parameter stores, which run where the parameters are."""
+"""Update rules of parameter stores, which the ranks that store the parameters apply."""
 
 from ringcomm._src.decentralized.updates import SGD, Adagrad, Adam, AdamW, RMSprop, Update
 

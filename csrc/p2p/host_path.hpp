@@ -5,7 +5,7 @@
 // writes the next. Longer messages are announced. Once a receive matches one, its data is moved by
 // the first of these routes that is possible:
 //   sender's array in its arena:         receiver copies from it, and reports that (taken)
-//   receiver's array in its arena:       receiver sends its offset (grant), sender copies it (placed)
+//   receiver's array in its arena:       receiver sends its offset (grant), sender copies (placed)
 //   sender's memory readable:            receiver reads it, and reports that (taken)
 //   otherwise, or if measured faster:    sender writes it in parts, both copy at the same time
 // A receiver that copied from the sender's array checks afterwards that the sender had not

@@ -5,7 +5,8 @@
 // A cell is a control message, or the start of a message with the data of a small one. The reader
 // polls the stamp of the next cell, so one cache line contains the stamp, the header and the
 // first data. Data that does not fit is stored in the ring of bytes, in parts that a cell
-// describes. Cells are read in order, and without delay: messages without a receive are stored elsewhere.
+// describes. Cells are read in order, and without delay: messages without a receive are stored
+// elsewhere.
 #pragma once
 
 #include <atomic>

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 
-NEVER = 1 << 62  # steps
+NEVER = 1 << 62  # a period in steps, which no run reaches
 _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 
 

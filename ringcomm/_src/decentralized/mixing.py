@@ -17,7 +17,7 @@ from ringcomm._src.decentralized.neighbourhood import Neighbourhood
 from ringcomm._src.decentralized.replicas import Flat
 
 Read = Callable[[Flat], None]  # copies the weights into an array
-_BLOCK = 1 << 14  # elements
+_BLOCK = 1 << 14  # elements of a block in weighted_sum
 
 
 def weighted_sum(out: Flat, parts: list[tuple[float, Flat]]) -> None:
@@ -99,7 +99,7 @@ class Compressed(Mixing):
         super().__init__(neighbours)
         self._gamma, self._row = gamma, row
         self._codec = _core.Codec(wire.code, _core.DTYPES.index("float32"), None)
-        self._known = x.copy()  # x^ of this rank
+        self._known = x.copy()  # x^ of this rank: the weights that its neighbours know
         self._sum = x.copy()  # sum W x^_j; equals x at first because rows of W sum to 1
         self.sent = np.empty_like(x)
 

@@ -194,8 +194,7 @@ class Periodic(Method):
         """Returns further work for this rank while it answers other ranks at the end, or None."""
         return None
 
-    # ---- statistics and state
-    # -----------------------------------------------------------------------------------------
+    # ---- statistics and state ----------------------------------------------------------------------------------------
     @property
     def exchanges(self) -> int:
         return self.rounds

@@ -19,7 +19,7 @@ from ringcomm._src.decentralized.replicas import Flat
 from ringcomm._src.decentralized.workers import Workers
 
 Due = tuple[int, int]  # minimum of every worker's clock, and minimum number of gathered updates
-LOST = 2**63 - 2  # a clock: a rank that is so far has finished, or died
+LOST = 2**63 - 2  # clock that only ranks that have finished or died reach
 AT_ANY_TIME = -(2**63)  # as the minimum of the clocks: no condition
 _STRIPE = 16384  # bytes; shards are cut at multiples of it
 
@@ -131,7 +131,7 @@ class Shards:
         self.seen = [0] * len(servers)  # version of each shard that was pulled last
         self.staleness: Counter[int] = Counter()
         self.dropped = 0
-        self.log: list[tuple[int, int, int]] | None = None  # shard, version read, version applied
+        self.log: list[tuple[int, int, int]] | None = None  # (shard, version read, version applied) per push
         # Each rank begins with a different shard, to spread the load. Remote shards come first.
         order = [(workers.rank + i) % len(servers) for i in range(len(servers))]
         self._order = sorted(order, key=lambda number: self._shards[number].near)
@@ -162,8 +162,7 @@ class Shards:
     def __iter__(self) -> Iterator[tuple[int, Any, slice]]:
         return ((number, self._shards[number], self.parts[number]) for number in self._order)
 
-    # ---- requests: remote shards work in the background, local ones are done on return; the result
-    # waits for all ------
+    # ---- requests: remote shards work in the background; call the result to wait for them ----------------------------
     def ask_pull(
         self, result: Flat | None, clock: int | None = None, due: Due | None = None, counts: bool = True
     ) -> Callable[[], None]:
@@ -240,8 +239,7 @@ class Shards:
 
         return collect
 
-    # ---- blocking forms
-    # -----------------------------------------------------------------------------------------------
+    # ---- blocking forms ----------------------------------------------------------------------------------------------
     def read(self, result: Flat) -> None:
         """Copies the weights out."""
         self.ask_pull(result, counts=False)()

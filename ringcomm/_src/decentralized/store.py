@@ -241,8 +241,7 @@ class Store(Method):
             self.pull()
         self.workers.part()
 
-    # ---- statistics and state
-    # -----------------------------------------------------------------------------------------
+    # ---- statistics and state ----------------------------------------------------------------------------------------
     @property
     def updates(self) -> int:
         """Number of updates that have been applied, of all ranks."""

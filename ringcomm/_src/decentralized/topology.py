@@ -1,9 +1,9 @@
 """Topologies for gossip: graphs of neighbours, and the weights of a round as a matrix.
 
-Row i of a round's matrix W gives the new weights of rank i: x_i <- sum over j of W[i, j] x_j. If
-rows sum to 1, a consensus of all ranks is preserved; if columns do too, the mean is preserved. The
-spectral gap of a period's product gives the speed of convergence: in each period the distance
-between ranks shrinks by at least 1 - gap.
+Row i of a round's matrix W gives the new weights of rank i: x_i <- sum over j of W[i, j] x_j.
+If rows sum to 1, a consensus of all ranks is preserved; if columns do too, the mean is preserved. The
+spectral gap of a period's product gives the speed of convergence. In each period the distance
+between ranks shrinks at least by the factor 1 - gap.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from ringcomm._src.elastic.agent.zygotes import Zygotes
 BEATS = 10  # heartbeats per limit of silence
 LEASE = 0.9  # fraction of the limit of silence after which an agent gives up, before the driver does
 _CONNECT = 1.0  # seconds for one attempt to connect
-_ALL = sys.maxsize  # generations
+_ALL = sys.maxsize  # a generation number that includes all generations
 _LOOK = 0.5  # seconds between two checks for stopped ranks
 _GONE = 2.0  # seconds to wait for killed processes
 
@@ -185,7 +185,7 @@ class Agent:
             self._looked = now
             self._trainers.look_for_stopped()
 
-    # ---- what the driver orders --------------------------------------------------------------------------------------
+    # ---- orders of the driver ----------------------------------------------------------------------------------------
     def _begin(self, message: Message) -> None:
         """Records the membership of a new generation, for its trainers."""
         self._keeper.words[keeper.UPDATED] = 0

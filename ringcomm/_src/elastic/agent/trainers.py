@@ -16,7 +16,7 @@ from ringcomm._src.elastic.agent.processes import in_own_session, signal_group, 
 from ringcomm._src.elastic.agent.protocol import ORDER, OWN, STOPPED, STUB
 from ringcomm._src.elastic.agent.zygotes import Zygotes
 
-_STOPPED_LOOKS = 2  # in a row, of the timer
+_STOPPED_LOOKS = 2  # consecutive checks that must find a rank stopped
 
 
 @dataclass

@@ -18,7 +18,7 @@ from ringcomm._src.elastic.agent.processes import in_own_session, signal_group
 
 _NUMBERED = re.compile(r"python[\d.]*")
 _RANK_ONLY = re.compile(r"PMI.*|OMPI_COMM_WORLD_(LOCAL_|NODE_)?RANK|RINGCOMM_ELASTIC_GENERATION")
-_LISTED = 4000  # modules
+_LISTED = 4000  # maximum number of modules that a zygote is asked to load
 _WORTH_IT = 30  # modules that trainers have loaded and the zygote has not, for which a new zygote pays off
 
 
@@ -72,7 +72,7 @@ class Zygotes:
         self._now: Zygote | None = None
         self._next: Zygote | None = None
         self._older: list[Zygote] = []
-        self._waiting: list[Any] = []  # trainers
+        self._waiting: list[Any] = []  # trainers that wait for a zygote
         self._modules: list[str] = []
         self._why_cold = "" if wanted else "none is wanted"
 

@@ -91,7 +91,7 @@ class Agents:
         while True:
             try:
                 connection, _ = listener.accept()
-            except OSError:  # closed
+            except OSError:  # the listener is closed
                 return
             threading.Thread(target=act, args=[connection], daemon=True).start()
 
@@ -198,7 +198,7 @@ class Agents:
     def starting(self) -> bool:
         return any(known.starting for known in self._known.values())
 
-    # ---- speaking and listening --------------------------------------------------------------------------------------
+    # ---- sending and receiving ---------------------------------------------------------------------------------------
     @property
     def reached(self) -> list[str]:
         return [host for host, known in self._known.items() if known.control is not None]

@@ -213,8 +213,7 @@ class Driver:
             generation.updated = True
             self._agents.tell_all({"update": _INTERRUPT})
 
-    # ---- ending a generation
-    # ------------------------------------------------------------------------------------------
+    # ---- ending a generation -----------------------------------------------------------------------------------------
     def _end(self, generation: Generation, why: str) -> None:
         self._why = why
         generation.ending = set(self._agents.tell_all({"end": generation.number}))

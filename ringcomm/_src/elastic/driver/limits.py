@@ -23,7 +23,7 @@ class Limits:
     resets: int | None = None  # maximum number of restarts
     leave: float = 30.0  # seconds to commit in, when the job is interrupted
     copies: int | None = None  # number of hosts that store commits; None: all
-    snapshots: str | None = None  # a folder
+    snapshots: str | None = None  # folder for snapshots; None: no snapshots
     snapshot_seconds: float = 0.0
     restarts_only: bool = False  # restart up to `resets` times, with or without commits
     sealed: int = -1  # the newest commit

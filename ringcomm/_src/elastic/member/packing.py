@@ -62,8 +62,7 @@ def unpack(stream: bytes, parts: Sequence[Any]) -> Any:
     return pickle.loads(stream, buffers=parts)
 
 
-# ---- arrays of dtypes that NumPy does not define, as bfloat16: NumPy would copy them into the
-# stream --------------
+# ---- arrays of dtypes that NumPy does not define, as bfloat16: NumPy would copy them into the stream -----------------
 def take_apart(array: np.ndarray[Any, Any]) -> tuple[pickle.PickleBuffer, np.dtype[Any], tuple[int, ...]]:
     """Returns the arguments of `put_together`, for a reducer's result."""
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

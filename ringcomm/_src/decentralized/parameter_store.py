@@ -35,7 +35,8 @@ class ParameterStore(Exchanging):
         rule: a rule of `ringcomm.updates`. With Async and many ranks, momentum harms convergence
             (Mitliagkas et al., 1605.09774).
         consistency: `Async()`, `SSP(s)`, `SoftSync(S)`, `Sync()` or `Backup(S)`.
-        servers: the ranks that store the weights in their memory: "all", a number, or a list of ranks.
+        servers: the ranks that store the weights in their memory: "all", a number, or a
+            list of ranks.
             They train as the other ranks do, or call :meth:`serve` instead.
         scale: "none"; "inverse": a gradient that is t updates late moves the weights by 1/t; or a
             function of t.

@@ -1,9 +1,9 @@
 """Topologies for gossip: graphs of neighbours, and the weights of a round as a matrix.
 
 Row i of a round's matrix W gives the new weights of rank i: x_i <- sum over j of W[i, j] x_j.
-If rows sum to 1, a consensus of all ranks is preserved; if columns do too, the mean is preserved. The
-spectral gap of a period's product gives the speed of convergence. In each period the distance
-between ranks shrinks at least by the factor 1 - gap.
+If rows sum to 1, a consensus of all ranks is preserved; if columns do too, the mean is preserved.
+The spectral gap of a period's product gives the speed of convergence.
+In each period the distance between ranks shrinks at least by the factor 1 - gap.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ def _square(size: int) -> int:
 def groups(group: int | None = None) -> Topology:
     """Creates the topology of groups that average in turn along each digit of the ranks' numbers (a butterfly).
 
-    In round i, the numbers of a group's ranks to the base ``group`` differ in digit i only. A period
-    gives the mean exactly if the number of ranks is a power of ``group``.
+    In round i, the numbers of a group's ranks to the base ``group`` differ in digit i only. A
+    period gives the mean exactly if the number of ranks is a power of ``group``.
 
     Args:
         group: ranks in a group; None: the square root of the number of ranks, rounded up.

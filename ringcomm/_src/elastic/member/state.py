@@ -50,7 +50,8 @@ class State(ABC):
     def commit(self) -> None:
         """Saves the state and checks for changes of hosts. Collective.
 
-        Training continues from the commit if a rank is lost. A commit counts when all ranks have made it.
+        Training continues from the commit if a rank is lost. A commit counts when all ranks have
+        made it.
 
         Raises:
             HostsUpdatedInterrupt: on all ranks, if hosts were added or removed; `run` handles it.

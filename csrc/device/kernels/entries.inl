@@ -1,6 +1,7 @@
-// Every kernel: RC_KERNEL(name, its parameters, what it runs), which who includes this defines, and which modules are
-// wanted, by RC_MODULE_*: a driver compiles a module whole when it is first asked for, which takes it up to a second.
-// What is not here runs as something else (reduce_entry in launch.hpp): a complex sum as one of its parts.
+// Lists every kernel: RC_KERNEL(name, its parameters, what it runs). The including file defines
+// RC_KERNEL, and selects modules by RC_MODULE_*. A driver compiles a complete module when it is
+// first requested, which takes up to a second. Operations not listed run as other kernels
+// (reduce_entry in launch.hpp): a complex sum as a sum of its parts.
 #define RC_REDUCE(dtype, op, ...) RC_KERNEL(rc_reduce_##dtype##_##op, ReduceParameters, (reduce<__VA_ARGS__>))
 #define RC_PACK(from, to, ...) RC_KERNEL(rc_pack_##from##_##to, PackParameters, (pack<__VA_ARGS__>))
 

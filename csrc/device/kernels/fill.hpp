@@ -1,4 +1,4 @@
-// One value over an array, whatever its dtype.
+// Fills an array of any dtype with one value.
 #pragma once
 
 #include "device/kernels/memory.hpp"

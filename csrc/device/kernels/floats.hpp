@@ -1,6 +1,7 @@
-// Floating formats: halves to and from float32, float64 to float32, NaNs. The bits are those of the CPU's kernels
-// (kernels/body/halves.inl, cast.inl), which are also those of F16C: rounding is to nearest, ties to even, numbers
-// below the least normal one are kept, and a NaN comes out quiet with its sign and the payload bits that fit.
+// Converts floating formats: halves to and from float32, float64 to float32, NaNs. Results have the
+// same bits as the CPU's kernels (kernels/body/halves.inl, cast.inl) and F16C. Rounding is to
+// nearest, ties to even, and subnormal numbers are kept. A NaN becomes quiet, and keeps its sign
+// and the payload bits that fit.
 #pragma once
 
 #include "device/kernels/portable.hpp"
@@ -22,13 +23,14 @@ struct FloatBits<double> {
   static constexpr i64 kInfinity = 0x7FF0000000000000, kNan = 0x7FF8000000000000;
 };
 
-// Whatever NaN arithmetic yields, one: positive and quiet without payload.
+// Replaces every NaN of arithmetic by one: positive and quiet, without payload.
 template <class F>
 RC_DEVICE F canonical(F value) {
   return value == value ? value : bits_as<F>(FloatBits<F>::kNan);
 }
 
-// A device's own conversions give one NaN for all. Both results are there before one is chosen: no branches.
+// Keeps the payload: a device's own conversions return one NaN for all. Both results are computed
+// before one is selected, without branches.
 RC_DEVICE float nan_to_float(double nan) {
   const u64 bits = bits_as<u64>(nan);
   return bits_as<float>(static_cast<u32>(bits >> 32 & 0x80000000u) | 0x7FC00000u |
@@ -45,7 +47,8 @@ RC_DEVICE double to_double(float value) {
   return value == value ? number : nan;
 }
 
-// float64 to float32 on the way to a half: cut off, then the last bit set if anything was lost (cast.inl).
+// Rounds float64 to odd, on the way to a half: truncates, then sets the last bit if inexact
+// (cast.inl).
 RC_DEVICE float round_to_odd(double value) {
   const float nearest = static_cast<float>(value), nan = nan_to_float(value);
   const u64 was = bits_as<u64>(value) << 1, is = bits_as<u64>(static_cast<double>(nearest)) << 1;  // without sign
@@ -54,7 +57,7 @@ RC_DEVICE float round_to_odd(double value) {
   return value == value ? odd : nan;
 }
 
-// A half's conversions. *_number: of numbers only, and of a NaN to some NaN.
+// Conversions of a half. *_number: for numbers only; a NaN becomes some NaN.
 struct Float16 {
   static constexpr i16 kInfinity = 0x7C00, kNan = 0x7E00;
   static RC_DEVICE float widen_number(u16 half) {
@@ -78,7 +81,8 @@ struct Float16 {
 #else
     const u32 bits = bits_as<u32>(wide), magnitude = bits & 0x7FFFFFFFu;
     u32 half = (magnitude + 0xFFFu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
-    // Below 2^-14 the unit in the last place of 0.5 + x is float16's smallest step: the addition rounds.
+    // Below 2^-14 the unit in the last place of 0.5 + x is float16's smallest step, so the addition
+    // rounds.
     if (magnitude < 0x38800000u) half = bits_as<u32>(bits_as<float>(magnitude) + 0.5f) - 0x3F000000u;
     if (magnitude >= 0x477FF000u) half = 0x7C00u;  // 65520 and above
     return static_cast<u16>(half | (bits >> 16 & 0x8000u));
@@ -111,7 +115,8 @@ struct BFloat16 {
   }
 };
 
-// min and max by the bits as integers, so that the order is total: -0 < +0, and a NaN wins, the first one if both are.
+// Computes min and max of the bits as integers, in a total order: -0 < +0. A NaN wins; of two NaNs
+// the first one wins.
 template <class I, I infinity>
 struct TotalOrder {
   static constexpr I kMagnitude = static_cast<I>(~(static_cast<u64>(1) << (8 * sizeof(I) - 1)));

@@ -1,7 +1,8 @@
-// Elements of one dtype as numbers and back, for copies with a cast (kernels/body/cast.inl) and a scale. Unlike in a
-// reduction a NaN keeps its sign and leading payload, and what is rounded is rounded once.
-//   kKeepsBits  whether a copy that neither casts nor scales leaves an element as it is
-//   kWide       whether scaled elements are worth taking by 16 bytes
+// Converts elements of one dtype to numbers and back, for copies with a cast
+// (kernels/body/cast.inl) and a scale. Unlike in a reduction, a NaN keeps its sign and leading
+// payload. Rounding occurs once.
+//  kKeepsBits  true if a copy that neither casts nor scales preserves an element's bits
+//  kWide       true if scaled elements are worth loading 16 bytes at a time
 #pragma once
 
 #include "device/kernels/scalers.hpp"
@@ -38,7 +39,7 @@ struct BooleanFormat : PlainFormat<u8, u8> {
   static RC_DEVICE u8 read(u8 raw) { return raw != 0 ? 1 : 0; }
 };
 
-// What numbers are scaled in on the way from one type to another: the wider, integers themselves.
+// Selects the type for scaling between two types: the wider one; integers themselves.
 template <class From, class To>
 struct Meeting {
   using Number = From;
@@ -55,7 +56,7 @@ RC_DEVICE T meet(T value, T) {
   return value;
 }
 
-// How a number is scaled; what arithmetic on floating numbers yields is made canonical.
+// Scales a number. Results of floating arithmetic are made canonical.
 template <class Number, class Unit>
 struct NumberScaler : IntegerScaler<Number, Unit> {
   using IntegerScaler<Number, Unit>::IntegerScaler;
@@ -74,7 +75,7 @@ struct NumberScaler<double, Unit> : SettlingScaler<double> {
   using SettlingScaler<double>::SettlingScaler;
 };
 
-// One element's way.
+// Converts one element.
 template <class From, class To, bool scaled>
 struct Conversion {
   using Number = typename Meeting<typename From::Number, typename To::Number>::Number;
@@ -91,7 +92,7 @@ struct Conversion<Same, Same, false> {
   RC_DEVICE typename Same::Unit operator()(typename Same::Unit raw) const { return raw; }
 };
 template <>
-struct Conversion<BooleanFormat, BooleanFormat, true> {  // factors leave a boolean as it is
+struct Conversion<BooleanFormat, BooleanFormat, true> {  // scaling does not change a boolean
   RC_DEVICE explicit Conversion(const Scaling&) {}
   RC_DEVICE u8 operator()(u8 raw) const { return BooleanFormat::read(raw); }
 };

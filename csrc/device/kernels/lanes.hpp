@@ -1,8 +1,10 @@
-// A lane says how elements of one dtype become an accumulator and back, and what the operations do to accumulators:
-// those of kernels/body/lanes.inl and pairs.cpp, one element at a time. An element is kUnits units in memory.
-//   kScales      whether it has factors to be scaled by
-//   kArithmetic  whether a sum, a product or scaling may yield a NaN, which then is made the one
-//   kWide        whether scaled elements are worth taking by 16 bytes; integers are not: no gradients, and much code
+// Defines lanes. A lane converts elements of one dtype to accumulators and back, and applies
+// operations to accumulators. They are the lanes of kernels/body/lanes.inl and pairs.cpp, one
+// element at a time. An element is kUnits units in memory.
+//  kScales      true if the dtype can be scaled
+//  kArithmetic  true if a sum, a product or scaling may return a NaN, which is then made canonical
+//  kWide        true if scaled elements are worth loading 16 bytes at a time; false for integers,
+//                which need much code and are not gradients
 #pragma once
 
 #include "device/kernels/scalers.hpp"
@@ -41,14 +43,14 @@ template <class Half>
 struct HalfLane : FloatLane<float> {
   using Unit = u16;
   static RC_DEVICE float widen(const u16* raw) { return Half::widen_number(*raw); }
-  static RC_DEVICE float settle(float value) { return value; }  // by narrow
+  static RC_DEVICE float settle(float value) { return value; }  // narrow() does it
   static RC_DEVICE void narrow(u16* raw, float value) {
     const u16 number = Half::narrow_number(value);
     *raw = value == value ? number : static_cast<u16>(Half::kNan);
   }
 };
 
-// min and max of halves without scaling: nothing needs float32.
+// Computes min and max of halves without scaling, and therefore without float32.
 template <class Half>
 struct HalfBitsLane : PlainLane<u16, i16> {
   using Order = TotalOrder<i16, Half::kInfinity>;
@@ -57,7 +59,7 @@ struct HalfBitsLane : PlainLane<u16, i16> {
 };
 
 template <class T, class U>
-struct IntegerLane : PlainLane<U, T> {  // U: T without sign, in which sums and products wrap
+struct IntegerLane : PlainLane<U, T> {  // U: unsigned T, in which sums and products wrap
   using Scaler = IntegerScaler<T, U>;
   static constexpr bool kScales = true, kWide = false;
   static RC_DEVICE T add(T a, T b) { return static_cast<T>(static_cast<U>(static_cast<u64>(a) + static_cast<u64>(b))); }
@@ -75,13 +77,13 @@ struct BitsLane : PlainLane<U, U> {
   static RC_DEVICE U one(U a, U b) { return a ^ b; }
 };
 
-// Accumulators are 0 or 1; any number but 0 is true.
+// A lane with accumulators 0 and 1; any nonzero number is true.
 template <class U>
 struct LogicalLane : BitsLane<U> {
   static RC_DEVICE U widen(const U* raw) { return *raw != 0 ? 1 : 0; }
 };
 
-// Booleans come out as 0 or 1 also where a single one goes in.
+// Booleans are stored as 0 or 1 even if there is a single source.
 struct BooleanLane : LogicalLane<u8> {
   static constexpr bool kKeepsOne = false;
 };
@@ -91,7 +93,7 @@ struct Complex {
   F real, imaginary;
 };
 
-// For products; sums and factors take the parts as they come.
+// Computes products; sums and factors apply to each part separately.
 template <class F>
 struct ComplexLane : PlainLane<typename FloatBits<F>::Unsigned, Complex<F>> {
   using Unit = typename FloatBits<F>::Unsigned;
@@ -115,14 +117,14 @@ struct ComplexLane : PlainLane<typename FloatBits<F>::Unsigned, Complex<F>> {
   }
 };
 
-// A value and its index, each in the low bytes of a unit as wide as the larger of them. min and max are minloc and
-// maxloc. Padding comes out as zeros.
+// A value and its index, each in the low bytes of a unit as wide as the larger of them. min and max
+// are minloc and maxloc. Padding is written as zeros.
 template <class Value, class Index>
 struct Located {
   Value value;
   Index index;
   template <bool least>
-  RC_DEVICE bool comes_before(const Located& other) const {  // NaNs are equal, and come before all numbers
+  RC_DEVICE bool comes_before(const Located& other) const {  // NaNs are equal, and precede all numbers
     const bool nan = value != value, other_nan = other.value != other.value;
     if (nan != other_nan) return nan;
     if (nan || value == other.value) return index < other.index;
@@ -158,7 +160,7 @@ struct LocatedLane : PlainLane<UnitOf, Located<Value, Index>> {
   static RC_DEVICE Wide upper(Wide a, Wide b) { return b.template comes_before<false>(a) ? b : a; }
 };
 
-// Another lane's elements as their bytes.
+// A lane for another lane's elements as bytes.
 template <class Units, unsigned count>
 struct Raw {
   Units units[count];

@@ -1,3 +1,4 @@
+// Selects kernels by dtype and op, and computes their parameters.
 #include "device/kernels/launch.hpp"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace ringcomm::gpu {
 namespace {
 
-constexpr std::uint64_t kLeastChunk = 1 << 14;  // bytes: less is not worth a look into the table of tensors
+constexpr std::uint64_t kLeastChunk = 1 << 14;  // bytes; smaller chunks do not repay the search in the table of tensors
 
 std::string identifier(DType dtype) {  // "(int16, int32)" -> int16_int32
   std::string text;
@@ -34,7 +35,7 @@ std::string_view module_of(DType dtype) {
   return info(dtype).floating ? info(dtype).name : dtype <= DType::boolean ? "integers" : "composites";
 }
 
-Op boolean_op(Op op) {  // all that there are of booleans are logical
+Op boolean_op(Op op) {  // all operations on booleans are logical
   switch (op) {
     case Op::min:
     case Op::product:
@@ -86,7 +87,8 @@ DType scaled_in(DType from, DType to) {
   return from == DType::float64 || to == DType::float64 ? DType::float64 : DType::float32;
 }
 
-// FloatLane's Scaler (kernels/body/lanes.inl): one product where factor / divisor is itself a number of F.
+// Follows FloatLane's Scaler (kernels/body/lanes.inl): one product if F represents factor / divisor
+// exactly.
 template <class F>
 static Scaling floating_scaling(kernels::Scale by) {
   const auto whole = static_cast<double>(by.divisor);
@@ -106,8 +108,8 @@ unsigned plan_pack(PackParameters& parameters, std::span<const Tensor> tensors, 
   const auto some = static_cast<unsigned>(std::min<std::size_t>(tensors.size(), kMostTensors));
   std::uint64_t all = 0;
   for (const Tensor& tensor : tensors.first(some)) all += tensor.count;
-  // Equal chunks, as many rounds as keep them under four times the least; whole packs of 16 bytes, or the tensors'
-  // alignment would be lost after the first.
+  // Chunks have equal size. The number of rounds keeps them under four times the smallest size. A
+  // chunk is a multiple of 16 bytes, so that all chunks keep the tensors' alignment.
   const std::uint64_t least = kLeastChunk / size, rounds = all / (least * 4 * blocks) + 1;
   const std::uint64_t equal = all / (rounds * blocks) + 1, whole = 16 / size;
   parameters.chunk = std::max(least, (equal + whole - 1) / whole * whole);

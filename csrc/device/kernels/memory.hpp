@@ -1,4 +1,4 @@
-// Loads and stores of device memory: 16 bytes at once, or an element's unit.
+// Loads and stores device memory: 16 bytes at a time, or an element's unit.
 #pragma once
 
 #include "device/kernels/portable.hpp"
@@ -6,8 +6,9 @@
 namespace ringcomm::gpu {
 
 #if defined(__CUDACC__)
-// As assembly, so that they are known to be of global memory, and volatile, so that they keep their order: a thread
-// loads all it needs before its first store, for what it stores to may be what it loaded from.
+// Uses assembly, so that accesses are known to be to global memory, and volatile, so that they keep
+// their order. A thread loads everything it needs before its first store, because destinations may
+// be sources.
 RC_DEVICE u64 address(const void* pointer) { return __cvta_generic_to_global(pointer); }
 
 RC_DEVICE void load_pack(void* to, u64 from) {
@@ -46,7 +47,7 @@ RC_DEVICE void store_unit(u64 to, u64 value) {
 #else
 RC_DEVICE u64 address(const void* pointer) { return reinterpret_cast<u64>(pointer); }
 
-// What is not aligned is a device's fault, and so it is here.
+// Unaligned accesses fail on a device, and so they fail here.
 template <unsigned nbytes>
 inline void check_aligned(u64 place) {
   if (place % nbytes != 0) __builtin_trap();
@@ -71,7 +72,7 @@ void store_unit(u64 to, Unit value) {
 }
 #endif
 
-// `units` of them, in packs if they are aligned to those.
+// Accesses `units` units, in packs if they are aligned to packs.
 template <bool packed, unsigned units, class Unit>
 RC_DEVICE void load(Unit* to, u64 from) {
   if constexpr (packed) {
@@ -93,12 +94,12 @@ RC_DEVICE void store(u64 to, const Unit* from) {
   }
 }
 
-// How a range of elements is cut where packs are wanted: single elements up to an aligned place, packs, single
-// elements.
+// Division of a range of elements for packs: single elements up to an aligned address, packs,
+// single elements.
 struct Cut {
-  u64 head, packs;  // elements; packs of them
+  u64 head, packs;  // number of elements; number of packs
 
-  // `from` and `to`: where they start; *_size: an element's bytes; `wide`: elements in a pack.
+  // `start`: address of the first element; `size`: an element's bytes; `wide`: elements in a pack.
   static RC_DEVICE Cut nowhere(u64 count) { return {count, 0}; }
   static RC_DEVICE Cut at(u64 start, u32 size, u32 wide, u64 count) {
     const u32 missing = static_cast<u32>(-start) % kPackBytes;

@@ -1,6 +1,7 @@
-// Many tensors in one launch, each copied with a cast and a scale: gradients into a bucket and, with the roles
-// changed, back. Scaling is done in the wider of the two formats, in float32 at least: the bits are those of a cast
-// to it, a scale in it, and a cast from it. One tensor into itself is what scales an array.
+// Copies many tensors in one launch, each with a cast and a scale: gradients into a bucket and, in
+// the reverse direction, back. Scaling uses the wider of the two formats, float32 at least. Results
+// have the same bits as a cast to it, a scale in it, and a cast from it. A tensor that is its own
+// destination is scaled in place.
 #pragma once
 
 #include "device/kernels/formats.hpp"
@@ -8,12 +9,12 @@
 
 namespace ringcomm::gpu {
 
-// A block's work: one chunk after another.
+// The work of a block: one chunk after another.
 struct Chunk {
   u64 source, destination, count;
 
   static RC_DEVICE Chunk of(const PackParameters& p, u32 chunk, u32 from_size, u32 to_size) {
-    u32 tensor = 0;  // the last that begins at or before the chunk; those without elements share the next one's place
+    u32 tensor = 0;  // last tensor that begins at or before the chunk; empty ones begin with the next
     RC_LOOP for (u32 end = p.tensor_count; tensor + 1 < end;) {
       const u32 middle = (tensor + end) / 2;
       (p.first_chunk[middle] <= chunk ? tensor : end) = middle;
@@ -30,7 +31,7 @@ class Packing {
   using Target = typename To::Unit;
   static constexpr u32 kFrom = sizeof(Source), kTo = sizeof(Target), kNarrow = kFrom < kTo ? kFrom : kTo;
   static constexpr u32 kPack = kPackBytes / kNarrow;                             // elements
-  static constexpr u32 kAtOnce = kPack * kFrom < 32 ? 32 / (kPack * kFrom) : 1;  // packs asked for together
+  static constexpr u32 kAtOnce = kPack * kFrom < 32 ? 32 / (kPack * kFrom) : 1;  // packs loaded together
 
  public:
   RC_DEVICE explicit Packing(const PackParameters& parameters) : p_(parameters), convert_(parameters.scaling) {}
@@ -60,7 +61,7 @@ class Packing {
         step<1, 1, false>(chunk, at < cut.head ? at : at + inside, 0);
   }
 
-  // `some` times `elements` of them, `stride` apart.
+  // Copies `some` groups of `elements` elements, `stride` apart.
   template <u32 some, u32 elements, bool packed>
   RC_DEVICE void step(const Chunk& chunk, u64 element, u64 stride) const {
     Source from[some][elements];

@@ -1,16 +1,17 @@
-// What each kernel takes: one struct, by value, the same for the host, CUDA (NVRTC: no headers of the host's) and C++.
-// Pointers are of device memory, aligned as C aligns the dtype (a complex number or a pair as its larger part).
+// Defines each kernel's parameters: one struct, passed by value, the same for the host, CUDA
+// (NVRTC: no host headers) and C++. Pointers are to device memory, aligned as C aligns the dtype (a
+// complex number or a pair as its larger part).
 #pragma once
 
 namespace ringcomm::gpu {
 
-// x -> x * factor / divisor as kernels.hpp says, made by scaling_of (launch.hpp) for one dtype: what is rounded once
-// and what twice is decided on the host.
+// Computes x -> x * factor / divisor as kernels.hpp says. scaling_of (launch.hpp) makes it for one
+// dtype: the host decides if a result is rounded once or twice.
 enum ScaleMode : unsigned {
-  kUnscaled,    // bits stay as they are
-  kMultiplies,  // floating: by factor alone, a number of the dtype
-  kDivides,     // floating: by factor, then by divisor
-  kAsIntegers,  // integers: by factor unless it is 1, cut off and held to the range, then by divisor
+  kUnscaled,    // bits do not change
+  kMultiplies,  // floating: multiplies by factor, a number of the dtype
+  kDivides,     // floating: multiplies by factor, then divides by divisor
+  kAsIntegers,  // integers: multiplies by factor unless it is 1, truncates and clamps, then divides by divisor
 };
 struct Scaling {
   double factor;
@@ -19,11 +20,11 @@ struct Scaling {
   unsigned unused;
 };
 
-inline constexpr unsigned kMostThreads = 512;  // of a block
+inline constexpr unsigned kMostThreads = 512;  // per block
 inline constexpr unsigned kMostPointers = 64;
 
-// destinations[d][i] = post(pre(sources[0][i]) op pre(sources[1][i]) op ...) for i in [first, first + count), for every
-// d. A destination may be a source.
+// Computes destinations[d][i] = post(pre(sources[0][i]) op pre(sources[1][i]) op ...) for i in
+// [first, first + count), for every d. A destination may be a source.
 struct ReduceParameters {
   const void* sources[kMostPointers];
   void* destinations[kMostPointers];
@@ -34,9 +35,10 @@ struct ReduceParameters {
 
 inline constexpr unsigned kMostTensors = 128;
 
-// destinations[t][i] = cast(scale(sources[t][i])) for i < counts[t], for every t. Tensors are cut into chunks of
-// `chunk` elements, the last of each shorter; those of tensor t are first_chunk[t] up to first_chunk[t + 1], and a
-// block takes one chunk after another (plan_pack, launch.hpp). A tensor's destination may be its source if dtypes are
+// Computes destinations[t][i] = cast(scale(sources[t][i])) for i < counts[t], for every t. Tensors
+// are cut into chunks of `chunk` elements; the last chunk of each tensor may be shorter. The chunks
+// of tensor t are first_chunk[t] up to first_chunk[t + 1]. A block processes one chunk after
+// another (plan_pack, launch.hpp). A tensor's destination may be its source if the dtypes are
 // equal.
 struct PackParameters {
   const void* sources[kMostTensors];
@@ -48,16 +50,17 @@ struct PackParameters {
   Scaling scaling;
 };
 
-// The bytes of an element over and over: pattern holds as many as fill 16 bytes, of which 16 must be a multiple.
+// Repeats an element's bytes. The pattern holds the element as often as fits 16 bytes; its size
+// must divide 16.
 struct FillParameters {
   void* destination;
   unsigned long long nbytes;
   unsigned char pattern[16];
 };
 
-inline constexpr unsigned kMostDimensions = 40;  // of two elements each: more than fit in any memory
+inline constexpr unsigned kMostDimensions = 40;  // with two elements each, more than fit in any memory
 
-// Units of 1, 2, 4 or 8 bytes, in the order of the last dimension; strides are of bytes.
+// Copies units of 1, 2, 4 or 8 bytes, in the order of the last dimension. Strides are in bytes.
 struct StridedParameters {
   const void* source;
   void* destination;

@@ -1,11 +1,12 @@
-// What differs between the kernels' two forms: CUDA, and plain C++ for the tests' stand-in driver, which runs a grid
-// thread after thread. No kernel has shared memory, barriers or atomics, so that this is the same.
+// Defines the differences between the kernels' two forms: CUDA, and plain C++ for the tests' fake
+// driver, which runs a grid thread by thread. Kernels use no shared memory, barriers or atomics, so
+// both forms are equivalent.
 #pragma once
 
 #if defined(__CUDACC__)
 #define RC_DEVICE __device__ __forceinline__
 #define RC_UNROLL _Pragma("unroll")
-#define RC_LOOP _Pragma("unroll 1")  // left as a loop: what may be compiled on every machine is to be short
+#define RC_LOOP _Pragma("unroll 1")  // no unrolling: every machine's driver compiles this code, so it must be short
 #else
 #define RC_DEVICE inline
 #define RC_UNROLL
@@ -24,7 +25,7 @@ using u32 = unsigned int;
 using u64 = unsigned long long;
 static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8);
 
-// Where a thread is in its grid.
+// Position of a thread in its grid.
 struct Place {
   u32 block, blocks, thread, threads;
   RC_DEVICE u64 index() const { return static_cast<u64>(block) * threads + thread; }

@@ -1,5 +1,5 @@
-// One slice of an all-reduce: every source is read once, every destination written once, the accumulator stays in
-// registers and takes the sources in their order, which is the ranks'.
+// Reduces one slice of an all-reduce. Every source is read once, every destination written once.
+// The accumulator stays in registers and takes the sources in their order, the order of ranks.
 #pragma once
 
 #include "device/kernels/lanes.hpp"
@@ -7,18 +7,19 @@
 
 namespace ringcomm::gpu {
 
-// Which factors there may be. A result's alone is what an average takes: as quick as none.
+// Permitted factors. An average scales only the result, which is as fast as no scaling.
 enum class Factors { none, after, both };
 
 template <class Lane, Kind kind, Factors factors>
 class Reduction {
   using Unit = typename Lane::Unit;
   using Wide = typename Lane::Wide;
-  static constexpr unsigned kSize = Lane::kUnits * sizeof(Unit);  // of an element
+  static constexpr unsigned kSize = Lane::kUnits * sizeof(Unit);  // bytes of an element
   static constexpr unsigned kPack = kPackBytes / kSize;           // elements
   static constexpr bool kSettles =
       Lane::kArithmetic && (factors == Factors::both || kind == Kind::sum || kind == Kind::product);
-  // Several sources asked for together only where that is common: each number of them is as much code again.
+  // Loads several sources together only in the common case, because each number of them needs
+  // separate code.
   static constexpr bool kTogether = factors == Factors::after;
 
  public:
@@ -35,7 +36,7 @@ class Reduction {
   }
 
  private:
-  // Packs, if there is a place where all sources and destinations are aligned.
+  // Returns the packs, if all sources and destinations can be aligned at the same element.
   RC_DEVICE Cut cut() const {
     if (factors != Factors::none && !Lane::kWide) return Cut::nowhere(p_.count);
     const u64 offset = p_.first * kSize, start = address(p_.sources[0]);
@@ -45,7 +46,7 @@ class Reduction {
     return differs % kPackBytes == 0 ? Cut::at(start + offset, kSize, kPack, p_.count) : Cut::nowhere(p_.count);
   }
 
-  // Sources [s, s + some), asked for together: memory answers late.
+  // Takes sources [s, s + some). Loads them together to hide memory latency.
   template <unsigned some, unsigned elements, bool packed>
   RC_DEVICE void take(Wide* sum, unsigned s, u64 offset) const {
     constexpr unsigned kUnits = elements * Lane::kUnits;
@@ -94,7 +95,7 @@ class Reduction {
   typename Lane::Scaler pre_, post_;
 };
 
-// `Plain`: the lane without scaling. A single source that is not scaled keeps its bits.
+// `Plain`: the lane without scaling. A single unscaled source keeps its bits.
 template <class Plain, class Scaled, Kind kind>
 RC_DEVICE void reduce(const ReduceParameters& parameters, Place place) {
   const bool before = parameters.pre.mode != kUnscaled, after = parameters.post.mode != kUnscaled;

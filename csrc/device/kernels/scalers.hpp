@@ -1,4 +1,4 @@
-// x -> x * factor / divisor: what kernels/body/lanes.inl does with vectors.
+// Computes x -> x * factor / divisor, as kernels/body/lanes.inl does with vectors.
 #pragma once
 
 #include "device/kernels/floats.hpp"
@@ -28,14 +28,14 @@ struct FloatScaler {
 };
 
 template <class T, class U>
-struct IntegerScaler {  // U: T without sign
+struct IntegerScaler {  // U: unsigned T
   static constexpr bool kSigned = static_cast<T>(-1) < T{0};
   static constexpr double kEnd = static_cast<double>(static_cast<u64>(1) << (8 * sizeof(T) - 1)) * (kSigned ? 1 : 2);
   double factor;
   i64 divisor;
   RC_DEVICE explicit IntegerScaler(const Scaling& by) : factor(by.factor), divisor(by.divisor) {}
 
-  static RC_DEVICE T truncate(double value) {  // held to the range; NaN gives 0
+  static RC_DEVICE T truncate(double value) {  // clamps to the range; NaN gives 0
     if (!(value == value)) return 0;
     if (value >= kEnd) return static_cast<T>(static_cast<U>(~U{0}) >> (kSigned ? 1 : 0));
     if (kSigned && value <= -kEnd) return static_cast<T>(static_cast<u64>(1) << (8 * sizeof(T) - 1));
@@ -45,7 +45,7 @@ struct IntegerScaler {  // U: T without sign
   RC_DEVICE T divide(T value) const {
     if constexpr (sizeof(T) == 8) {
       return value / static_cast<T>(divisor);
-    } else {  // by words without sign: a device divides those sooner
+    } else {  // unsigned words: devices divide them faster
       if (divisor > 0xFFFFFFFFll) return 0;
       const bool negative = kSigned && value < T{1} && value != 0;
       const u32 magnitude = negative ? 0u - static_cast<u32>(value) : static_cast<u32>(value);

@@ -1,4 +1,5 @@
-// Elements from where strides say to where others say: of arrays that are not contiguous to those that are, and back.
+// Copies elements between two strided layouts: from non-contiguous arrays to contiguous ones, and
+// back.
 #pragma once
 
 #include "device/kernels/memory.hpp"
@@ -14,7 +15,7 @@ RC_DEVICE void move_units(const StridedParameters& parameters, Place place) {
     RC_LOOP for (u32 d = parameters.dimensions; d > 0; --d) {
       const u64 length = parameters.shape[d - 1], index = rest % length;
       rest /= length;
-      from += index * static_cast<u64>(parameters.source_strides[d - 1]);  // modulo 2^64: of either sign
+      from += index * static_cast<u64>(parameters.source_strides[d - 1]);  // modulo 2^64: strides of either sign
       to += index * static_cast<u64>(parameters.destination_strides[d - 1]);
     }
     Unit unit;

@@ -29,7 +29,7 @@ from ringcomm._src.launch.run_function import run
 
 __all__ = ["VERSION", "main"]
 
-VERSION = "0.28.1"  # the version of Horovod whose interface this is
+VERSION = "0.28.1"  # the version of Horovod with this interface
 # horovod.NAME is ringcomm.NAME, with its submodules.
 _SERVED = ("torch", "tensorflow", "keras", "common", "data", "ray", "spark")
 

@@ -156,11 +156,11 @@ class Feedback:
         return residual_array(self._core, 0)
 
     def undo(self) -> None:
-        """Adds what the last call sent back to the residual, for a caller that drops the call's result."""
+        """Restores the residual from before the last call, for a caller that drops the call's result."""
         self._core.undo(0)
 
     def scale(self, by: float) -> None:
-        """Multiplies the residual by `by`, for a caller whose arrays have changed their units by that factor."""
+        """Multiplies the residual by `by`, for a caller that has changed the units of its arrays by that factor."""
         self._core.scale(by)
 
 

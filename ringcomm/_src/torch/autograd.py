@@ -12,7 +12,7 @@ share that its tensor has in the result. Ranks that tie for an extreme share equ
 Backward must reach the collectives in the same order on all ranks, as it does if all ranks run the
 same model. Data sent to a rank that has joined is lost, so its gradient is zero.
 
-Every backward consists of such collectives, so it can be differentiated again.
+Every backward consists of these collectives, so it can be differentiated again.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ MOST_APART = 120  # most separate stretches of a bucket: ranks exchange their ad
 
 @dataclass
 class Bucket:
-    """Items that are reduced together, and their stretches; after `lay_out` also the memory of the flat ones."""
+    """Items that are reduced together, and their stretches; after `lay_out` also the flat tensors."""
 
     items: list[int]
     dtype: torch.dtype
@@ -70,7 +70,7 @@ class Bucket:
         return BucketShape(DTYPES[self.dtype], self.stretches, wire, gaps, low_rank, self.memory.on_device)
 
     def ready(self, plan: StepPlan, number: int) -> None:
-        """Passes the bucket, whose gradients are complete, to the core."""
+        """Passes the bucket to the core. Its gradients are complete."""
         if self.clears:
             torch._foreach_zero_([hole for flat in self.flats for hole in flat.holes])
         self.memory.ready(plan, number)

@@ -105,7 +105,7 @@ def is_builtin(compression: Any) -> bool:
 
 
 def is_lossy(compression: Any) -> bool:
-    """Returns True for wire formats, whose residuals are stored per bucket, and for rules that may choose one."""
+    """Returns True for wire formats, which store residuals per bucket, and for rules that may choose a wire format."""
     return isinstance(compression, WireFormat) or is_rule(compression)
 
 

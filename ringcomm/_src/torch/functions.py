@@ -148,8 +148,8 @@ def broadcast_optimizer_state(
 ) -> None:
     """Broadcasts the root's optimizer state and options (learning rate and so on) to every rank.
 
-    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step. Ranks whose
-    state is empty, or has other shapes, get the root's. No step is taken, so parameters and gradients
+    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step. A rank
+    with empty state, or with other shapes, gets the root's. No step is taken, so parameters and gradients
     do not change.
 
     Args:
@@ -159,7 +159,7 @@ def broadcast_optimizer_state(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: on ranks whose parameter groups differ from the root's in number or size.
+        ValueError: on ranks with parameter groups that differ from the root's in number or size.
     """
     here = rank() == root_rank
     state = optimizer.state_dict()

@@ -296,7 +296,7 @@ class GradientPlan:
             )
 
     def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
-        """Reduces gradients that came too late for the buckets on any rank, and adds them.
+        """Reduces parts of gradients that missed their bucket on any rank, and adds them.
 
         This is rare, so they are reduced by name.
         """

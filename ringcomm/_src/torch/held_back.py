@@ -1,7 +1,7 @@
 """Error feedback of an optimizer: the residuals of its gradients, by parameter, across plans.
 
 Encoders of the core store residuals per bucket of a plan. `HeldBack` maps them to parameters, so
-that a new plan, or a state that is saved and loaded, goes on with them.
+that a new plan, or a state that is saved and loaded, continues with them.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class HeldBack(GradientTransform):
             self._paying[slot] = self._handed.pop(slot)
 
     def undo(self) -> None:
-        """Restores the residuals from before the last step, whose result is dropped."""
+        """Restores the residuals from before the last step, because its result is dropped."""
         if self._feedback is not None:
             self._feedback.undo_all()
         self._handed |= self._paying
         self._paying = {}
 
     def undo_items(self, slots: Iterable[Slot]) -> None:
-        """Restores the residuals of these slots, whose results are not used."""
+        """Restores the residuals of these slots, because their results are not used."""
         for slot in slots:
             if self._feedback is not None and slot in self._where:
                 self._feedback.undo(*self._where[slot])
@@ -114,7 +114,7 @@ class HeldBack(GradientTransform):
 
 
 def _keeping(reducer: GradientReducer) -> list[Slot]:
-    """Returns the slots whose formats use error feedback; equal on all ranks."""
+    """Returns the slots with formats that use error feedback; equal on all ranks."""
     wires = {slot: reducer.settings.format_of(slot.name, slot.parameter) for slot in reducer.slots()}
     return [slot for slot, wire in wires.items() if isinstance(wire, WireFormat) and wire.error_feedback]
 

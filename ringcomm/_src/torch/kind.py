@@ -18,7 +18,7 @@ from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.core import _core
 
-DEVICES = {"cuda"}  # device types whose memory CUDA's driver can access
+DEVICES = {"cuda"}  # device types with memory that CUDA's driver can access
 
 _dtypes: dict[torch.dtype, tuple[int, int, str]] = {}
 

@@ -2,7 +2,7 @@
 
 GradScaler looks for overflows before it calls ``step()``. Then gradients are still in flight, and
 it would see overflows of this rank only. But it leaves this to optimizers that declare
-``_step_supports_amp_scaling`` and whose ``step`` takes the scaler. DistributedOptimizer does so
+``_step_supports_amp_scaling`` and take the scaler in ``step``. DistributedOptimizer does so
 while there is something to reduce.
 """
 

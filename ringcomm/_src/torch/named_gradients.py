@@ -27,7 +27,7 @@ def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
 
 
 class NamedGradients:
-    """Reduces single gradients. `sparse`: slots whose gradients are sparse on some rank."""
+    """Reduces single gradients. `sparse`: slots with sparse gradients on some rank."""
 
     def __init__(self, settings: Settings, sparse: AbstractSet[Slot]) -> None:
         self._settings, self._sparse = settings, sparse

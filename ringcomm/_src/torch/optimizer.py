@@ -1,4 +1,4 @@
-"""DistributedOptimizer: an optimizer whose step uses the gradients of all ranks.
+"""DistributedOptimizer: makes the step of an optimizer use the gradients of all ranks.
 
 Its arguments are checked in `arguments`; `reducer` or `adasum_optimizer` reduces; `wrapped` makes
 the subclass.
@@ -183,7 +183,7 @@ def DistributedOptimizer(
     algorithm: str | None = None,
     delay: int = 0,
 ) -> Any:
-    """Returns an optimizer like ``optimizer`` whose ``step()`` uses gradients reduced over all ranks.
+    """Returns an optimizer like ``optimizer``; its ``step()`` uses gradients reduced over all ranks.
 
     Its class is a subclass of the optimizer's class. It shares the optimizer's state, parameter groups
     and defaults; use it in place of the optimizer. Call ``step()`` equally often on all ranks.
@@ -207,10 +207,10 @@ def DistributedOptimizer(
             ``.threshold(0.1)``; or the name of one of these ("int8"). Wire formats need op Average or
             Sum. Gradients of one dimension and small ones are sent uncompressed. Within a host nothing
             is compressed unless the format has ``everywhere=True``. Further values: a dict from name
-            patterns to formats, a function of name and parameter, or a custom compressor class, whose
-            gradients are sent one by one (`ringcomm.torch.compression`).
-        backward_passes_per_step: number of backward passes whose gradients are added locally before
-            they are reduced. The sum is not divided by this number.
+            patterns to formats, a function of name and parameter, or a custom compressor class, with
+            which gradients are sent one by one (`ringcomm.torch.compression`).
+        backward_passes_per_step: number of backward passes that add up locally before the
+            gradients are reduced. The sum is not divided by this number.
         op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which
             does not reduce gradients: every rank takes the step on its local gradients, and the changes
             of the parameters are combined (`ringcomm._src.torch.adasum_optimizer`).

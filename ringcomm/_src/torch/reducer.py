@@ -7,13 +7,13 @@ stored in the bucket, so nothing is copied back.
 The first two steps only observe. The order of gradients that rank 0 sees in the first step becomes
 the permanent order of the buckets.
 
-Some scripts need their gradients sent by ``synchronize`` only, so that no unwanted or incomplete
-gradient is sent. They clear gradients instead of stepping (a GAN's discriminator while the
-generator trains), or change them before the step (clipping). Gradients in parts (reentrant
-checkpointing) are sent late per parameter.
+In three cases ``synchronize`` sends the gradients, so that no unwanted or incomplete gradient is
+sent. A script clears gradients instead of stepping (a GAN's discriminator while the generator
+trains). A script changes gradients before it steps (clipping). Or a gradient comes in parts
+(reentrant checkpointing); then only that parameter is sent late.
 
-A script may begin to do so later. Clearing and parts are corrected in the same step: a second hook,
-which runs before a gradient is added to, keeps autograd from writing to gradients in flight.
+A script may begin to do so in a later step. Clearing and parts are corrected in that step: a second
+hook, which runs before a gradient is added to, keeps autograd from writing to gradients in flight.
 Changes to gradients in flight are an error.
 """
 
@@ -188,7 +188,7 @@ class GradientReducer(HookedParameters):
                 )
                 flags = self._plan.run(other, mine)
                 wants_new_plan = flags.wants_new_plan > 0
-                self._send_early = flags.late == 0  # equal on all ranks, so that they begin steps alike
+                self._send_early = flags.late == 0  # equal on all ranks, so that all begin the same steps
                 reduced = set(self._plan.slots) - other
             else:
                 self._owed = self.held_back()

@@ -44,7 +44,7 @@ class Room:
         self.missed()
 
     def missed(self) -> None:
-        """Adds a block, because a gradient was allocated elsewhere or is yet to come."""
+        """Adds a block, because a gradient was allocated elsewhere, or for the first gradient."""
         if self._blocks < self.MOST:
             self._pool.serve(self._nbytes, 1)
             self._blocks += 1

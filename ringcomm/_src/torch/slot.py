@@ -104,7 +104,7 @@ class State(enum.IntEnum):
     QUIET = 0  # no gradient yet
     ACCUMULATING = 1
     HANDED_OVER = 2  # complete, so it may be sent, or there is none
-    SPLIT = 3  # more came afterwards; `.grad` is the part that came later
+    SPLIT = 3  # backward added a part afterwards; `.grad` is that part
 
 
 # Bound once: looking up members of an enum costs more than comparing them, and this runs for every
@@ -149,7 +149,7 @@ class Slot:
         self.in_parts = False  # its gradient has come in parts, so only synchronize() sends it
         self.sparse_dim = 0  # sparse dimensions of its sparse gradients; 0: no sparse gradient so far
         self.watch = GradientWatch()
-        self._marked: torch.Tensor | None = None  # gradient whose memory accesses are intercepted
+        self._marked: torch.Tensor | None = None  # gradient with intercepted memory accesses
         self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from it in this step
         self._held = False  # script has the gradient: `.grad` keeps object and memory
         self.lends = True  # False: a script keeps gradients, so it gets separate memory

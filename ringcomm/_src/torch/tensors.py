@@ -53,7 +53,7 @@ def empty(
 ) -> torch.Tensor:
     """Returns an uninitialised tensor in memory shared by the ranks of this host.
 
-    An all-reduce in place of such tensors copies nothing. Otherwise like ``torch.empty``; the
+    An all-reduce in place of these tensors copies nothing. Otherwise like ``torch.empty``; the
     counterpart for arrays is :meth:`ringcomm.Communicator.empty`.
 
     Not collective. The memory serves operations between all ranks. If no memory can be shared

@@ -30,10 +30,10 @@ class GradientTransform:
         """Called when ``.grad`` is the reduced gradient."""
 
     def undo(self) -> None:
-        """Undoes the last step, whose result is dropped."""
+        """Undoes the last step, because its result is dropped."""
 
     def undo_items(self, slots: Iterable[Slot]) -> None:
-        """Undoes the last step for these slots, whose results are not used."""
+        """Undoes the last step for these slots, because their results are not used."""
 
 
 class MomentumCorrection(GradientTransform):

@@ -1,6 +1,6 @@
 """Makes an optimizer distributed: an object of a subclass of the optimizer's class.
 
-`optimizer`, `adasum_optimizer` and `relaxed` supply the base classes whose methods are added.
+`optimizer`, `adasum_optimizer` and `relaxed` supply the base classes with the added methods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that Distrib
 
 
 def taking_the_step(step: Any) -> Any:
-    """Marks a step whose base runs step hooks and the profiler's mark; otherwise torch would run them twice."""
+    """Marks a step that calls the base's step, which runs step hooks and profiler; else torch would run them twice."""
     step.hooked = True
     return step
 
@@ -124,7 +124,7 @@ class DistributedOptimizerBase(Wrapper):
 
 
 class SkipsSynchronize:
-    """Base class for optimizers whose ``synchronize()`` may be called before ``step()``."""
+    """Base class for optimizers that allow ``synchronize()`` before ``step()``."""
 
     _should_synchronize = True
 

@@ -160,7 +160,7 @@ def waiting() -> contextlib.AbstractContextManager[None]:
 
 
 class CallbackFuture(torch.futures.Future):
-    """A future whose callbacks run in the order of this module."""
+    """A future that runs its callbacks in the order of this module."""
 
     def __init__(self, callbacks: Callbacks, of_callback: bool = False) -> None:
         """Makes the future. `of_callback`: a callback completes it, not a collective."""

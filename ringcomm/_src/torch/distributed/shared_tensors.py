@@ -21,7 +21,7 @@ _ENGINE = graph._engine_run_backward.__code__ if hasattr(graph, "_engine_run_bac
 
 
 def is_from_reducer(caller: FrameType | None) -> bool:
-    """Returns True for a call from DistributedDataParallel's core, the only one whose caller is backward itself."""
+    """Returns True for a call from DistributedDataParallel's core: only that is called by backward itself."""
     return caller is not None and caller.f_code is _ENGINE
 
 

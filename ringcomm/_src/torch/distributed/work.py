@@ -88,7 +88,7 @@ class Message:
 
 
 class KeptWorks:
-    """Works whose Python part must be kept alive while C++ holds the rest.
+    """Keeps the Python part of works alive while C++ holds the rest.
 
     Otherwise ``wait`` would never return: torch before 2.8 does not keep it (versions from 2.13 on
     were seen to). A work is kept until a caller has waited for it or asked for its future, or until

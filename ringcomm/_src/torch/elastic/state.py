@@ -122,7 +122,7 @@ class TorchState(ObjectState):
     Args:
         model, optimizer: pass them after their broadcasts, if any; distributed optimizers are allowed.
         kwargs: further values. Those with a state_dict (learning-rate schedulers, GradScaler, more
-            models and optimizers, `ElasticSampler`) are saved by it, all others as they are: epoch=0,
+            models and optimizers, `ElasticSampler`) are saved by it, all other values as they are: epoch=0,
             batch=0.
     """
 

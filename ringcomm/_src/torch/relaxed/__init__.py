@@ -1,1 +1,1 @@
-"""Optimizers whose ranks exchange weights or gradients less often than every step, late, or through shared weights."""
+"""Optimizers that exchange weights or gradients less often than every step, late, or through shared weights."""

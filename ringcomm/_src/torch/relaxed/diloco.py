@@ -32,7 +32,7 @@ def DiLoCo(
     The outer optimizer is SGD with Nesterov momentum. It steps from the last common weights a, with
     a - (mean of the ranks' weights) as its gradient.
 
-    The defaults are DiLoCo's, whose inner optimizer is AdamW. SlowMo is ``outer_lr=1.0,
+    The defaults are DiLoCo's; its inner optimizer is AdamW. SlowMo is ``outer_lr=1.0,
     outer_momentum=0.5, nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: one part of the
     parameters at a time is sent while steps continue. ``outer_lr=1, outer_momentum=0`` is LocalSGD. The
     model (``global_weights()``) is a.
@@ -51,7 +51,7 @@ def DiLoCo(
         model: its floating-point buffers (BatchNorm's statistics) are averaged at each exchange of the
             last fragment.
         wire: data format of a change between hosts: "float16", "bfloat16", or a wire format such as
-            ``Compression.int8`` or ``.int4``, whose residual is added to the next change.
+            ``Compression.int8`` or ``.int4``, which add their residual to the next change.
         named_parameters: as for DistributedOptimizer; names for errors.
         process_set: the ranks.
 

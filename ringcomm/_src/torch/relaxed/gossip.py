@@ -31,7 +31,7 @@ def Gossip(
 ) -> Any:
     """Returns an optimizer that takes local steps, and then averages the weights with neighbours in a graph.
 
-    The average is x_i <- sum of W_ij x_j. A rank sends to few ranks, whatever their number. All ranks
+    The average is x_i <- sum of W_ij x_j. A rank sends to few ranks, however many there are. All ranks
     agree in time, the sooner the larger the graph's spectral gap (``ringcomm show --topology ring``).
 
     The model (``global_weights()``, and the weights after ``finish()``) is the mean of all replicas. On

@@ -19,7 +19,7 @@ def GradientSharing(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer whose ranks exchange only large changes of weights, by a threshold.
+    """Returns an optimizer that exchanges only large changes of weights, by a threshold.
 
     The change by this rank's step, divided by the number of ranks, is added to a residual. For each
     element that reaches the threshold a sign is sent, every rank moves that weight by the threshold, and

@@ -115,7 +115,7 @@ def Hogwild(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer whose ranks step on the same weights, which the ranks of a host share in memory.
+    """Returns an optimizer that steps on weights in memory that all ranks of a host share.
 
     Nothing is sent, and no rank waits. Each rank has a separate optimizer state. Steps of other ranks are
     visible while a gradient is computed; occasionally a part of a step is lost. Between the constructor

@@ -68,7 +68,7 @@ def _kept_by(optimizer: Any) -> list[str]:
     base: Any = optimizer._base
     trial: Any = object.__new__(base)
     torch.optim.Optimizer.__init__(trial, [{"params": [probe], **group}], dict(optimizer.defaults))
-    with contextlib.suppress(KeyError):  # an optimizer such as Adagrad, whose constructor makes the state: it exists
+    with contextlib.suppress(KeyError):  # an optimizer such as Adagrad: its constructor has made the state
         base.step(trial)
     seen = [(trial.state[probe], probe)] + [(state, p) for p, state in optimizer.state.items()]
     return sorted({key for state, p in seen for key, value in state.items() if _like(value, p)})

@@ -1,6 +1,6 @@
 """The base class of optimizers that exchange weights periodically, and the checks before one is made.
 
-LocalSGD, EASGD, DiLoCo, Gossip and others call `relaxed`, and then set the method that exchanges.
+LocalSGD, EASGD, DiLoCo, Gossip and similar functions call `relaxed`, and then set the method that exchanges.
 """
 
 from __future__ import annotations

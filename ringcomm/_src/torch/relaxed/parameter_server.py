@@ -1,4 +1,4 @@
-"""ParameterServer: an optimizer whose steps are applied to shared weights, by the rank that has a gradient."""
+"""ParameterServer: an optimizer that applies its steps to shared weights, on the rank that has a gradient."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def ParameterServer(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer whose ``step()`` pushes gradients to shared weights and reads the current weights.
+    """Returns an optimizer; its ``step()`` pushes gradients to shared weights and reads the current weights.
 
     No rank waits for another, unless ``consistency`` requires it::
 
@@ -174,8 +174,8 @@ def ParameterServer(
     `ringcomm._src.decentralized.consistency`.
 
     Args:
-        optimizer: of one of these classes, or any other with dedicated servers, whose options then apply.
-        servers: ranks whose memory holds the weights: "all", a number of ranks, or a list. They train
+        optimizer: of one of these classes, or any other with dedicated servers: then the servers' options apply.
+        servers: ranks that hold the weights in their memory: "all", a number of ranks, or a list. They train
             like the other ranks, or call ``optimizer.serve()`` instead.
         consistency: ``hvd.Async()`` (the default), ``hvd.SSP(s)``, ``hvd.SoftSync(S)``, ``hvd.Sync()``,
             ``hvd.Backup(S)``.

@@ -63,7 +63,7 @@ class TensorReplica(Replica[torch.Tensor]):
 
 
 class GradientReplica(TensorReplica):
-    """The gradients of parameters, each with a flag that tells if it exists on this rank.
+    """The gradients of parameters, each with a flag for its existence on this rank.
 
     A rank without a gradient counts as zeros. If no rank has one, there is none after the exchange.
     Each of the two fragments holds all of it; they alternate.

@@ -1,4 +1,4 @@
-"""The command line: `ringcomm` and `python -m ringcomm`."""
+"""Implements the commands `ringcomm` and `python -m ringcomm`. Each subcommand is a module of this folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status. `arguments` defaults to the command line's."""
+    """Runs one command and returns its exit status. `arguments` None: those of the command line."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["run"]:
         from ringcomm._src.cli import ringrun
@@ -35,6 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))
-    except BrokenPipeError:  # `ringcomm show ring | head`
+    except BrokenPipeError:  # for example `ringcomm show ring | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -1,10 +1,15 @@
-"""`ringcomm bench`: times collectives on the ranks that mpirun started, ours and MPI's in turns.
+"""Implements `ringcomm bench`: times collectives of ringcomm and of MPI on the ranks that mpirun started.
 
-How a row is measured: each call's input is rewritten by the rank that owns it before the call, and its result is read
-and checked after it, both outside the clock, or buffers would stay in one core's cache and no bytes would move; a
-barrier comes before; contestants take turns in a shuffled order within one run; a time is from the first rank's begin
-to the last one's end (between hosts, which have no clock in common: the slowest rank's own), and a row shows the
-median.
+Each row of the table is measured as follows:
+
+- Before a call, the rank that owns an input rewrites it. After the call, the rank reads and checks
+  its result. Neither is timed. Without this, buffers would stay in one core's cache and no bytes
+  would move.
+- A barrier precedes each call.
+- Contestants take turns in a shuffled order within one run.
+- A time lasts from the first rank's begin to the last rank's end. Ranks on several hosts have no
+  common clock; there it is the time of the slowest rank.
+- The row shows the median.
 """
 
 from __future__ import annotations
@@ -110,7 +115,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace, size: int) -> str | None:
-    """Why these options cannot run; None if they can. The same on every rank."""
+    """Returns the reason why the options cannot run; None if they can. The result is identical on all ranks."""
     for name in () if options.algorithms == "all" else parse_names(options.algorithms):
         if name in ("auto", SHARED_ARRAYS) or registered(options.collective, name):
             continue
@@ -132,7 +137,7 @@ def check(options: argparse.Namespace, size: int) -> str | None:
 
 
 def known(collective: str, algorithm: str, size: int = 0) -> str | None:
-    """None; else that there is no such algorithm."""
+    """Returns None if the algorithm exists, else a message."""
     try:
         _core.check_algorithm(collective, algorithm, size)
     except ValueError as error:
@@ -141,8 +146,11 @@ def known(collective: str, algorithm: str, size: int = 0) -> str | None:
 
 
 def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
-    """What can run here. Arrays that a barrier has not, or that no ranks share, are left out. Collective, for hosts may
-    have different numbers of ranks."""
+    """Returns the names of the contestants that can run here.
+
+    Leaves out shared arrays for a barrier, on a GPU, or if no ranks share memory. Collective, because hosts may have
+    different numbers of ranks.
+    """
     sharing = int(comm.allreduce(np.array([comm.local_size]), op="max")[0]) > 1
     names = parse_names(options.algorithms)
     if options.algorithms == "all":
@@ -155,12 +163,12 @@ def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
 
 
 def repetitions(nbytes: int, repeat: int) -> int:
-    """Small calls are short and noisy: more of them."""
+    """Returns the number of timed calls: more for small buffers, whose calls are short and noisy."""
     return repeat * (20 if nbytes <= 64 << 10 else 4 if nbytes <= 1 << 20 else 1)
 
 
 def one_clock(comm: Any) -> bool:
-    """Whether ranks have one in common: they are on one host."""
+    """Returns True if all ranks are on one host, so that they share a clock."""
     return bool(comm.local_size == comm.size)
 
 
@@ -201,7 +209,7 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
 
 
 def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Callable[[int], object]) -> list[Row]:
-    """All contestants at one size. Collective; every rank gets the same rows."""
+    """Measures all contestants at one size. Collective; returns identical rows on all ranks."""
     cases = {name: replace(case, shared=True) if name == SHARED_ARRAYS else case for name in names}
     cases |= {name: replace(case, wire=parse_wire(name)) for name in options.wire}
     calls: dict[str, Callable[[], object]] = {name: one.ours(asked(name, options)) for name, one in cases.items()}
@@ -238,7 +246,7 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
 
 
 def asked(name: str, options: argparse.Namespace) -> str | None:
-    """Of the communicator; None: it chooses."""
+    """Returns the algorithm to request from the communicator; None: it chooses."""
     return None if name in ("auto", SHARED_ARRAYS, *options.wire) else name
 
 
@@ -253,7 +261,7 @@ def row_of(case: Case, name: str, ran: str, seconds: dict[str, list[float]], wro
 
 
 def judged(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
-    """The same, with what "auto" lost against the best of our algorithms on such arrays beside it."""
+    """Adds to the row of "auto" its loss against the fastest of ringcomm's algorithms. Returns the rows."""
     ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS, *encoded)]
     for row in ours:
         if row.algorithm == "auto" and len(ours) > 1:
@@ -262,7 +270,10 @@ def judged(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
 
 
 def what_ran(case: Case, call: Callable[[], object] | None = None) -> str:
-    """The path that one more call takes, by rank 0's events. None: of the automatic choice."""
+    """Makes one more call and returns the route that it took, from rank 0's events.
+
+    `call` None: the call with the automatic choice.
+    """
     call = call or case.ours(None)
     case.refill(0)
     with Listener() as listener:
@@ -273,7 +284,7 @@ def what_ran(case: Case, call: Callable[[], object] | None = None) -> str:
 
 @contextmanager
 def progress(total: int, first: bool) -> Iterator[Callable[[int], object]]:
-    """A tqdm bar on rank 0 if stderr is a terminal and tqdm is there; gives the function that moves it."""
+    """Shows a tqdm bar on rank 0 if stderr is a terminal and tqdm is installed. Yields the function to advance it."""
     if first and sys.stderr.isatty() and exists("tqdm"):
         from tqdm import tqdm
 

@@ -1,4 +1,7 @@
-"""What `ringcomm bench` calls: per collective its inputs, the right answer, our call, MPI's, its bandwidth factor."""
+"""Defines the calls of `ringcomm bench`: for each collective its inputs, expected results, calls and bandwidth factor.
+
+bench.py makes a Case for each size and times its calls.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +16,22 @@ import numpy.typing as npt
 from ringcomm._src.base.ops import as_op
 from ringcomm._src.cli.bench_device import Buffers
 
-PERIOD = 13  # inputs repeat with it, so the right answer of any length is known from 13 elements
+PERIOD = 13  # period of inputs, in elements: 13 elements determine the expected result of any length
 PATTERN = (3, 1, 4, 1, 5, 0, 2, 6, 5, 3, 0, 4, 2)
 EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
-SHARED_ARRAYS = "shared_arrays"  # beside the names of algorithms: our own choice, on such arrays
-MPI_OPS = {  # of numbers, and of booleans
+SHARED_ARRAYS = "shared_arrays"  # a contestant beside the algorithms: the automatic choice on shared arrays
+MPI_OPS = {  # op -> MPI's op for numbers, and for booleans
     **{"sum": ("SUM", "LOR"), "average": ("SUM", "LOR"), "max": ("MAX", "LOR")},
     **{"min": ("MIN", "LAND"), "product": ("PROD", "LAND")},
 }
 REDUCING = ("allreduce", "reduce", "reducescatter", "scan", "exscan")
-WHOLE = ("allreduce", "reduce", "broadcast", "scan", "exscan")  # results of as many elements as are given
+WHOLE = ("allreduce", "reduce", "broadcast", "scan", "exscan")  # the result has as many elements as the input
 Array = npt.NDArray[Any]
-Part = tuple[int, int, Array, int]  # first element, count, table of PERIOD elements, position in it of the first
+Part = tuple[int, int, Array, int]  # first element, count, table of PERIOD elements, index in it of the first
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Raises ValueError for bfloat16 without the package ml_dtypes, which gives NumPy that type."""
+    """Returns NumPy's dtype of this name. Raises ValueError for bfloat16 without the package ml_dtypes."""
     if name != "bfloat16":
         return np.dtype(name)
     try:
@@ -39,7 +42,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def input_table(rank: int, op: str, dtype: np.dtype[Any]) -> Array:
-    """Small whole numbers, different by rank, that no op rounds."""
+    """Returns the input of a rank: small integers, different by rank, that no op rounds."""
     if dtype == np.bool_:
         return np.array([(j + rank) % PERIOD < 5 for j in range(PERIOD)])
     if op == "product":
@@ -48,7 +51,8 @@ def input_table(rank: int, op: str, dtype: np.dtype[Any]) -> Array:
 
 
 def reduced_table(size: int, op: str, dtype: np.dtype[Any]) -> Array:
-    """What the op makes of all ranks' tables. Integer averages round toward zero; integer sums and products wrap."""
+    """Returns the reduction of all ranks' tables. Integer averages round toward zero; integer sums and products
+    wrap."""
     tables = np.stack([input_table(rank, op, dtype) for rank in range(size)])
     if dtype == np.bool_:
         return np.asarray(tables.any(0) if op in ("sum", "max", "average") else tables.all(0))
@@ -62,7 +66,7 @@ def reduced_table(size: int, op: str, dtype: np.dtype[Any]) -> Array:
 
 
 def bus_factor(collective: str, ranks: int) -> float:
-    """busbw = algbw times this, as nccl-tests' PERFORMANCE.md defines it."""
+    """Returns busbw / algbw, as the PERFORMANCE.md of nccl-tests defines it."""
     share = (ranks - 1) / ranks
     factors = {"allreduce": 2 * share, "allgather": share, "reducescatter": share, "alltoall": share}
     return factors.get(collective, 1.0)
@@ -70,7 +74,7 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 @dataclass
 class Case:
-    """One collective at one size on this rank. `comm` is ours, `world` mpi4py's; both are over the same ranks."""
+    """One collective at one size on this rank. `comm` is ringcomm's and `world` mpi4py's communicator of all ranks."""
 
     collective: str
     comm: Any
@@ -80,9 +84,9 @@ class Case:
     root: int
     nbytes: int
     in_place: bool
-    shared: bool = False  # our arrays lie in memory that the ranks of a host share
-    wire: Any = None  # what our all-reduce's elements travel as
-    device: int | None = None  # the GPU in whose memory our arrays lie; `input` and `output` are then what they hold
+    shared: bool = False  # True: ringcomm's arrays are stored in the host's shared memory
+    wire: Any = None  # wire format of ringcomm's all-reduce
+    device: int | None = None  # GPU with ringcomm's arrays; `input` and `output` are then host copies of them
 
     def __post_init__(self) -> None:
         self.rank, self.size = self.world.rank, self.world.size
@@ -113,7 +117,7 @@ class Case:
 
     # ---- inputs and answers ----
     def refill(self, shift: int) -> None:
-        """New inputs, written by the rank that owns them. Neighbouring shifts have different answers."""
+        """Writes new inputs on the ranks that own them. Consecutive shifts have different expected results."""
         self.shift = shift
         if self.collective != "broadcast" or self.rank == self.root:
             np.copyto(self.input, self._tiled(input_table(self.rank, self.op, self.dtype), shift, len(self.input)))
@@ -121,8 +125,10 @@ class Case:
             self.buffers.refill(self.input)
 
     def wrong(self) -> int:
-        """Elements of this rank's result that are not what they should be; reads all of it. Of what has been encoded:
-        all of them, if they are not what the other ranks have."""
+        """Returns the number of wrong elements of this rank's result; reads all of it.
+
+        With a wire format, all elements count as wrong if the results of the ranks differ.
+        """
         if self.buffers is not None:
             np.copyto(self.output, self.buffers.output.get())
         if self.wire is not None:
@@ -173,9 +179,9 @@ class Case:
 
     # ---- calls ----
     def ours(self, algorithm: str | None) -> Callable[[], object]:
-        """The ordered call on ringcomm.Communicator; None lets it choose."""
+        """Returns the ordered call on ringcomm.Communicator. `algorithm` None: the communicator chooses."""
         x, y = (self.input, self.output) if self.buffers is None else (self.buffers.input, self.buffers.output)
-        comm, rows = self.comm, [self.part] * self.size  # MPI_Allgather knows them too
+        comm, rows = self.comm, [self.part] * self.size  # MPI_Allgather gets the counts too
         op = as_op(self.op)
         ours: dict[str, Callable[[], object]] = {
             "allreduce": lambda: comm.allreduce(x, op=op, out=y, algorithm=algorithm, wire=self.wire),
@@ -192,8 +198,11 @@ class Case:
         return call if self.buffers is None else self.buffers.timed(call)
 
     def mpi(self) -> Callable[[], object] | None:
-        """MPI's own collective through mpi4py's buffer call; None where MPI has no such dtype or op. Of arrays on a
-        GPU, with a copy to the host before and one back behind it, as a program does for an MPI that knows none."""
+        """Returns MPI's collective as mpi4py's buffer call; None if MPI does not have the dtype.
+
+        For arrays on a GPU, the call copies to the host before and back afterwards, as a program does for an MPI that
+        is not GPU-aware.
+        """
         call = self._mpi_on_host()
         return call if call is None or self.buffers is None else self.buffers.around(call, self.input, self.output)
 
@@ -222,7 +231,7 @@ class Case:
             return plain
         divide = np.true_divide if self.dtype.kind == "f" else np.floor_divide
 
-        def averaged() -> None:  # MPI has no average: the division is part of what a user would run
+        def averaged() -> None:  # MPI has no average, so a user would divide too
             plain()
             divide(y, self.size, out=y)
 

@@ -1,8 +1,8 @@
-"""`ringcomm bench --device cuda`: buffers in the memory of this rank's GPU.
+"""Provides buffers in the memory of this rank's GPU for `ringcomm bench --device cuda`.
 
-Inputs are made on the host, copied to a second buffer there, and from that to the input by the device itself before
-each call: the call finds memory that the device has just written. A time goes from the call to when the stream has its
-result.
+Inputs are made on the host and copied to a second buffer on the device. Before each call the device
+copies them to the input, so that the call reads memory that the device has just written. A time
+lasts from the call until the stream has completed its result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def why_not(device: str) -> str | None:
-    """Why there can be no buffers on it; None if there can."""
+    """Returns the reason why buffers cannot be made on the device; None if they can."""
     if device == "cpu":
         return None
     try:
@@ -33,13 +33,15 @@ def why_not(device: str) -> str | None:
 
 
 def ordinal(device: str, local_rank: int) -> int | None:
-    """None: the host's memory."""
+    """Returns the number of this rank's GPU; None: buffers are in the host's memory."""
     return None if device == "cpu" else devices.of_name(device, local_rank)
 
 
 class Buffers:
-    """The input and the output of one case on the device: 1-d, of a NumPy dtype; `given` and `taken` elements.
-    `aliased`: they are one."""
+    """The input and the output of one case on the device: 1-d arrays of a NumPy dtype.
+
+    The input has `given` elements, the output `taken`. `aliased`: both are the same array.
+    """
 
     def __init__(self, device: int, dtype: np.dtype[Any], given: int, taken: int, aliased: bool) -> None:
         self.device = device
@@ -48,12 +50,12 @@ class Buffers:
         self._next = DeviceArray(given, dtype, device)
 
     def refill(self, values: Array) -> None:
-        """The input, rewritten by the device."""
+        """Rewrites the input by a copy on the device."""
         self._next.set(values)
         _core.device_copy(self.device, _address(self.input), _address(self._next), values.nbytes, devices.LEGACY, True)
 
     def timed(self, call: Callable[[], object]) -> Callable[[], object]:
-        """The same call, which ends when the device has its result."""
+        """Returns `call`, extended to block until the device has completed its result."""
 
         def run() -> None:
             call()
@@ -62,7 +64,7 @@ class Buffers:
         return run
 
     def around(self, call: Callable[[], object], host_input: Array, host_output: Array) -> Callable[[], object]:
-        """A call on the host's memory, between copies of the input from the device and of the output to it."""
+        """Returns a call on the host's memory that copies the input from the device before, and the output back."""
 
         def run() -> None:
             np.copyto(host_input, self.input.get())

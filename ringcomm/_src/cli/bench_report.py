@@ -1,4 +1,4 @@
-"""The table, the JSON and the plot of `ringcomm bench`."""
+"""Writes the table, the JSON and the plot of `ringcomm bench`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
 
 @dataclass
 class Row:
-    """One line of the table. Times in seconds, bandwidths in bytes per second."""
+    """One line of the table. Times are in seconds, bandwidths in bytes per second."""
 
     size: int
     count: int
@@ -37,7 +37,7 @@ class Row:
     speedup: float | None = None
     speedup_low: float | None = None
     speedup_high: float | None = None
-    loss: float | None = None  # of "auto": its time over that of the best of ours, less one
+    loss: float | None = None  # for "auto": its time / the time of ringcomm's fastest algorithm, minus 1
     times: list[float] = field(default_factory=list)
 
 
@@ -45,7 +45,10 @@ _line = partial(aligned, widths=WIDTHS, left=(3,))
 
 
 def header(options: argparse.Namespace, ranks: int, one_clock: bool, gpu_route: str = "") -> list[str]:
-    """`one_clock`: as in `measured.first_to_last`. `gpu_route`: how arrays of GPUs travel, where calls take it."""
+    """Returns the lines above the table.
+
+    `one_clock`: as in `measured.first_to_last`. `gpu_route`: route of GPU arrays.
+    """
     op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
     if options.device != "cpu":
@@ -94,7 +97,7 @@ def format_row(row: Row) -> str:
 
 
 def losses(rows: Sequence[Row]) -> list[str]:
-    """One line, ended: what the choices that were made lost against the best, at worst and in the mean."""
+    """Returns the lines with the largest and the mean loss of the automatic choices against the fastest algorithms."""
     chosen = [row for row in rows if row.loss is not None]
     if not chosen:
         return []
@@ -124,7 +127,7 @@ def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> 
 
 
 def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
-    """Time and busbw over size, a line per contestant, MPI's black and dashed; without data, bars of times."""
+    """Plots time and busbw over size, one line per contestant; MPI's is black and dashed. A barrier gets bars."""
     from ringcomm._src.cli.plotting import make_figure
 
     figure = make_figure(12, 4.8)

@@ -1,4 +1,4 @@
-"""`ringcomm show --topology`: who averages with whom, with which weights, and how soon all agree."""
+"""Implements `ringcomm show --topology`: the neighbours and weights of a gossip graph, and its rate of convergence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import runpy
 from ringcomm._src.cli.text import refuse
 from ringcomm._src.decentralized.topology import Matrix, Topology, prove, topologies, topology
 
-_MOST = 16  # ranks whose matrix fits a terminal
+_MOST = 16  # largest number of ranks whose matrix fits a terminal
 
 
 def show(name: str, size: int, file: str | None, output: str | None) -> int:
@@ -50,7 +50,7 @@ def describe(graph: Topology, size: int) -> str:
 
 
 def draw(graph: Topology, size: int, output: str) -> None:
-    """Ranks on a circle, a panel for each round of a period, and the first round's matrix."""
+    """Draws the ranks on a circle, in one panel for each round of a period, and the first round's matrix."""
     from matplotlib.figure import Figure
 
     matrices = _matrices(graph, size)

@@ -1,4 +1,4 @@
-"""`ringcomm info`: what is installed here, what ringcomm uses of it, and why not the rest."""
+"""Implements `ringcomm info`: lists the installed software, the features that ringcomm uses, and why others are off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather() -> dict[str, Any]:
-    """Everything as plain data. Collective under mpirun: every rank calls it; "rank" tells who prints."""
+    """Returns all facts as plain data. Collective under mpirun. The rank whose "rank" is 0 prints them."""
     from ringcomm import __version__
     from ringcomm._src.core import _core
     from ringcomm._src.platform import binding
@@ -51,7 +51,7 @@ def gather() -> dict[str, Any]:
     facts["ranks"] = rank_facts(facts["mpi"])
     facts["rank"], facts["gpu_routes"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_routes")
     facts["binding"] = binding.state
-    facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only it prints
+    facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only rank 0 prints
     return facts
 
 
@@ -59,7 +59,7 @@ def gather() -> dict[str, Any]:
 
 
 def gpu_names() -> list[str]:
-    """What nvidia-smi lists; empty without a driver."""
+    """Returns the GPUs that nvidia-smi lists; empty without a driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []
@@ -73,8 +73,10 @@ def gpu_names() -> list[str]:
 
 
 def gpu_facts(comm: Any = None) -> dict[str, Any]:
-    """How many GPUs the driver shows here, and by which paths their arrays travel ("": by this; else why not).
-    Collective if there is a communicator."""
+    """Returns the number of GPUs that the driver reports, and the routes of their arrays.
+
+    The text of a route is "" if it can be used, else the reason. Collective if there is a communicator.
+    """
     from ringcomm._src.arrays.device import devices, routes
 
     known = routes.listed(comm)
@@ -90,7 +92,7 @@ def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
 
 
 def mpi_facts() -> dict[str, Any]:
-    """The MPI that mpi4py loads, or why it does not."""
+    """Returns facts about the MPI that mpi4py loads, or the reason why it loads none."""
     try:
         MPI = load()
     except ImportError as error:
@@ -109,7 +111,7 @@ def mpi_facts() -> dict[str, Any]:
 
 
 def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
-    """Who is here: ranks per host, and whether the ranks of a host share memory. Collective."""
+    """Returns the number of ranks per host, and whether the ranks of a host share memory. Collective."""
     if not mpi["available"]:
         alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
         return alone | {"gpu_routes": gpu_facts()}
@@ -133,7 +135,7 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
 
 
 def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Per feature: {"on": bool, "why": text}."""
+    """Returns {"on": bool, "why": text} for each feature."""
     mpi, ranks = facts["mpi"], facts["ranks"]
     threaded, several = mpi.get("thread_level") == "multiple", len(ranks["per_host"]) > 1
     limited = "MPI gives less than THREAD_MULTIPLE: operations progress on the calling thread"
@@ -153,8 +155,10 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def gradients_made_shared(facts: dict[str, Any]) -> tuple[bool, str]:
-    """Whether torch can be given the memory for gradients; asked of a process of its own, for torch takes long to
-    load."""
+    """Returns True if torch can allocate gradients in shared memory, else False and the reason.
+
+    Asks a separate process, because torch takes long to load.
+    """
     if facts["frameworks"]["torch"] is None:
         return False, "torch is not installed"
     if not facts["ranks"]["shared_memory"]:
@@ -169,7 +173,7 @@ def gradients_made_shared(facts: dict[str, Any]) -> tuple[bool, str]:
 
 
 def lines(facts: dict[str, Any]) -> list[str]:
-    """The same facts for people."""
+    """Returns the facts as lines of text."""
     mpi, ranks = facts["mpi"], facts["ranks"]
     rows = [
         ("ringcomm", f"{facts['version']}, Python {facts['python']} ({sys.executable})"),

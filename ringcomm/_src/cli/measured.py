@@ -1,4 +1,4 @@
-"""What all that measures shares: contestants that take turns, ratios with their uncertainty, the machine, JSON."""
+"""Provides helpers of commands that measure: taking turns, confidence intervals, a description of the machine, JSON."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from ringcomm._src.base.installed import cpu_name
 
 
 def slowest(world: Any, times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Of every timing, the slowest rank's. Collective: all ranks timed the same things."""
+    """Returns the slowest rank's time of every timing. Collective: all ranks pass the same timings."""
     return _largest(world, times)[0]
 
 
 def first_to_last(
     world: Any, times: Mapping[str, Sequence[tuple[float, float]]], one_clock: bool
 ) -> dict[str, list[float]]:
-    """Of every timing, which is a begin and an end: the time from the first rank's begin to the last one's end, as
-    Hunold and Carpen-Amarie ("Reproducible MPI Benchmarking Is Still Not As Easy As You Think", 2016) define it. Where
-    ranks have no clock in common, the slowest rank's own. Collective."""
+    """Returns, for every timing, the time from the first rank's begin to the last rank's end. Collective.
+
+    A timing is a begin and an end. Hunold and Carpen-Amarie ("Reproducible MPI Benchmarking Is Still Not As Easy As
+    You Think", 2016) define this time. `one_clock` False: ranks have no common clock, so it is the slowest rank's time.
+    """
     if not one_clock:
         return slowest(world, {name: [end - begin for begin, end in pairs] for name, pairs in times.items()})
     minus_begin = {name: [-begin for begin, _ in pairs] for name, pairs in times.items()}
@@ -39,7 +41,7 @@ def first_to_last(
 
 
 def _largest(world: Any, *numbers: Mapping[str, Sequence[float]]) -> list[dict[str, list[float]]]:
-    """Of all ranks' numbers."""
+    """Returns the maximum of all ranks' numbers, elementwise. Collective."""
     from mpi4py import MPI
 
     own = np.array([list(each.values()) for each in numbers])
@@ -56,13 +58,18 @@ def take_turns(
     uncounted: int = 0,
     of_ranks: Callable[[Any, Mapping[str, Sequence[Any]]], dict[str, list[float]]] = slowest,
 ) -> dict[str, list[float]]:
-    """Seconds by contestant, of each turn. In a turn each is called once, with the turn's number, and says what it took
-    on this rank; their order is shuffled, alike on all ranks. Collective.
+    """Calls the contestants in turns. Returns the seconds of each turn, by contestant. Collective.
+
+    A turn calls each contestant once, with the number of the turn. The contestant returns its timing on this rank. The
+    order is shuffled, identically on all ranks.
 
     Args:
         world: an mpi4py communicator.
-        uncounted: turns before the first one that counts; their numbers are negative.
-        of_ranks: what becomes of what the ranks say.
+        contestants: functions by name.
+        turns: number of turns that count.
+        seed: seed of the shuffle.
+        uncounted: number of turns before the first turn that counts; their numbers are negative.
+        of_ranks: combines the timings of all ranks.
     """
     shuffle = random.Random(seed)
     times: dict[str, list[Any]] = {name: [] for name in contestants}
@@ -77,8 +84,11 @@ def take_turns(
 def interval(
     value: Callable[[Callable[[str], Any]], Any], seconds: Mapping[str, Sequence[float]], samples: int = 1000
 ) -> tuple[float, float, float]:
-    """A value of medians and its 95 % bootstrap interval. `value` asks for a contestant's median by its name; turns
-    are drawn as they were measured, all contestants of one together."""
+    """Returns a value computed from medians, and the bounds of its 95 % bootstrap interval.
+
+    `value` gets a function that returns the median of a contestant by name. The bootstrap draws complete turns, with
+    all contestants of a turn together.
+    """
     turns = len(next(iter(seconds.values())))
     draws = np.random.default_rng(0).integers(0, turns, (samples, turns))
     drawn = value(lambda name: np.median(np.array(seconds[name])[draws], axis=1))
@@ -87,17 +97,17 @@ def interval(
 
 
 def lost(chosen: float, others: Iterable[float]) -> float:
-    """By a choice that took so long, against the best of what there was: its time over that, less one."""
+    """Returns the loss of a choice: its time `chosen` divided by the smallest of all times, minus 1."""
     return chosen / min(chosen, *others) - 1
 
 
 def mean_loss(losses: Iterable[float]) -> float:
-    """The geometric mean, of times over the best's."""
+    """Returns the mean loss: the geometric mean of time / smallest time, minus 1."""
     return math.exp(statistics.fmean(map(math.log1p, losses))) - 1
 
 
 def machine() -> dict[str, Any]:
-    """What a reader must know to judge the numbers. In a rank: it starts MPI."""
+    """Returns the facts about the machine that a reader needs to judge measurements. Loads and initialises MPI."""
     from mpi4py import MPI
 
     from ringcomm import __version__
@@ -121,7 +131,7 @@ def now() -> str:
 
 
 def write_json(file: str | Path, document: Any) -> None:
-    """With lists of numbers on one line each."""
+    """Writes a document as JSON, with each list of numbers on one line."""
     text = re.sub(
         r"\[([\s\d.,e+-]+)\]", lambda match: f"[{' '.join(match[1].split())}]", json.dumps(document, indent=1)
     )

@@ -1,4 +1,7 @@
-"""A schedule as a picture: ranks across, rounds down, blocks coloured by completeness, an arrow per message."""
+"""Draws a schedule: ranks across, rounds down, blocks coloured by completeness, arrows for messages.
+
+`ringcomm show --output` uses it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ from ringcomm._src.core._core import Schedule
 REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
 REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
 EDGE, INK, PALE = "#9aa39a", "#1c241c", "#6b746b"
-HEIGHT = 0.30  # of a block, in inches, as everything here
+HEIGHT = 0.30  # height of a block; all lengths in this file are in inches
 
 
 class Message(NamedTuple):
-    """All that round `sent` of `sender` sends to `receiver`, which receives it in its round `received`."""
+    """All blocks that round `sent` of `sender` sends to `receiver`, which receives them in its round `received`."""
 
     sender: int
     receiver: int
@@ -31,7 +34,7 @@ class Message(NamedTuple):
 
 
 def messages(schedules: Sequence[Schedule]) -> list[Message]:
-    """The k-th that a rank sends to another is matched by the k-th that the other receives from it."""
+    """Returns all messages of the schedules. The k-th send from one rank to another matches the k-th receive."""
     sent: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
     received: dict[tuple[int, int], list[tuple[int, list[int], bool]]] = defaultdict(list)
     for schedule in schedules:
@@ -51,14 +54,14 @@ def messages(schedules: Sequence[Schedule]) -> list[Message]:
 
 
 class _Grid:
-    """Where things lie: x grows by blocks and ranks, y falls by rounds."""
+    """The positions of ranks, rounds and blocks: x grows with blocks and ranks, y falls with rounds."""
 
     def __init__(self, schedules: Sequence[Schedule]) -> None:
         self.schedules = schedules
         self.messages = messages(schedules)
         complete = _core.follow(schedules)
         self.rounds = max(map(len, complete)) - 1
-        # By rank, round and block; ranks that are done stay as they are.
+        # Completeness by rank, round and block. It stays constant after a rank's last round.
         self.complete = [moments + moments[-1:] * (self.rounds + 1 - len(moments)) for moments in complete]
         self.blocks = max(len(moments[0]) for moments in complete)
         ranks = len(schedules)
@@ -78,9 +81,9 @@ class _Grid:
 
 
 def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
-    """Writes the picture to `path`; its ending tells the format. `schedules[r]` is rank r's. Needs matplotlib.
+    """Writes the picture to `path`, whose extension selects the format. `schedules[r]` is rank r's.
 
-    Raises ImportError without matplotlib, ValueError for schedules that deadlock.
+    Raises ImportError without matplotlib, ValueError if the schedules deadlock.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -129,8 +132,11 @@ def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
 
 
 def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
-    """The names of phases, each with its first and last round: share-reduce lasts until nobody reduces any more, then
-    comes share-only. A collective that reduces nothing has none."""
+    """Returns the phases as (name, first round, last round).
+
+    share-reduce lasts until the last round in which a rank reduces; share-only follows. A collective without
+    reductions has no phases.
+    """
     rounds = max(len(schedule.rounds) for schedule in schedules)
     reducing = [
         index
@@ -145,7 +151,7 @@ def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
 
 
 def colour(share: float) -> tuple[float, float, float]:
-    """White for nothing, through yellow, to a deep green for all."""
+    """Returns the colour for a completeness from 0 (white) through yellow to 1 (dark green)."""
     stops = [
         (0.0, (1.0, 1.0, 1.0)),
         (0.02, (1.0, 0.97, 0.80)),
@@ -206,7 +212,7 @@ def _point(axes: Any, start: tuple[float, float], end: tuple[float, float], tint
 
 
 def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
-    """From where to where a message's arrows go: one for each of a few runs, or one for all."""
+    """Returns the block lists at the ends of a message's arrows: one arrow per run if there are few runs, else one."""
     sent, taken = runs(sorted(message.sent_blocks)), runs(sorted(message.received_blocks))
     if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in taken]:
         return list(zip(sent, taken, strict=True))
@@ -214,7 +220,7 @@ def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
 
 
 class _Legend:
-    """The line below the picture: what it says, and how wide that is."""
+    """The content and the width of the legend below the picture."""
 
     SQUARE, LETTER, ARROW = 0.14, 0.064, 0.62
 

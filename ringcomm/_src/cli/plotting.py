@@ -1,4 +1,4 @@
-"""What plots share. Needs matplotlib."""
+"""Provides helpers for the plots of bench and simulate. Needs matplotlib."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ringcomm._src.cli.sizes import human_size
 
 
 def make_figure(width: float, height: float) -> Figure:
-    """In inches; drawn without a display."""
+    """Returns a figure that needs no display. `width`, `height`: in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def over_sizes(axes: Any, sizes: Iterable[int], most: int) -> None:
-    """The x axis: powers of two, with so many ticks at most."""
+    """Formats the x axis as sizes on a logarithmic scale, with at most `most` ticks."""
     ticks = sorted(set(sizes))
     ticks = ticks[:: math.ceil(len(ticks) / most)] or [1]
     axes.set_xscale("log", base=2)
@@ -30,7 +30,7 @@ def over_sizes(axes: Any, sizes: Iterable[int], most: int) -> None:
 
 
 def one_legend(figure: Figure, panels: Iterable[Any], **where: Any) -> None:
-    """For all panels; each label once."""
+    """Adds one legend for all panels, with each label once."""
     handles: dict[str, Any] = {}
     for panel in panels:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):

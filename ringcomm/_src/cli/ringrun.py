@@ -1,4 +1,4 @@
-"""`ringrun` and `ringcomm run`: starts a program on ranks, with the MPI that mpi4py loads."""
+"""Implements `ringrun` and `ringcomm run`: starts a program on ranks, with the MPI that mpi4py loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ringcomm._src.launch.start import Start, replace, tagging
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command `ringrun`; returns its exit status."""
+    """Runs the command `ringrun` and returns its exit status."""
     from ringcomm._src.base.version import __version__
 
     arguments = sys.argv[1:] if arguments is None else list(arguments)
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """As `main`, for parsed options."""
+    """Runs `ringrun` with parsed options. Returns the exit status."""
     if options.check_build:
         from ringcomm._src.launch.build import report
 
@@ -70,7 +70,8 @@ def _say(text: str) -> None:
 
 
 def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
-    """What is started, and how. Raises ValueError, OSError or RuntimeError for what cannot be."""
+    """Returns the job, its MPI and its command line. Raises ValueError, OSError or RuntimeError if it cannot be
+    started."""
     hosts = hosts_of(options)
     size = options.num_proc or options.min_np or sum(host.slots for host in hosts)
     size = size or int(os.environ.get("SLURM_NTASKS") or 0)
@@ -83,7 +84,7 @@ def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
 
 
 def run_elastic(options: argparse.Namespace) -> int:
-    """As `run`, for a job whose ranks come and go. Raises as `prepare`."""
+    """Runs an elastic job and returns its exit status. Raises as `prepare`."""
     for note in settings.notes(options):
         _say(note)
     mpi = find()
@@ -93,14 +94,15 @@ def run_elastic(options: argparse.Namespace) -> int:
 
 
 def line_of(options: argparse.Namespace, mpi: Mpi, use_srun: bool) -> Callable[[Job], Line]:
-    """How a job is started: by Slurm, or by this MPI's own launcher. Raises RuntimeError if there is none."""
+    """Returns the function that makes a job's command line, for srun or for the launcher of `mpi`. Raises RuntimeError
+    if there is no launcher."""
     if use_srun:
         return partial(lines.srun, mpi=mpi, launcher=shutil.which("srun") or "srun")
     return partial(lines.line, mpi=mpi, launcher=options.mpirun or launcher(mpi))
 
 
 def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: list[str]) -> Job:
-    """Everything but the MPI. `before`: words before the program."""
+    """Makes the job, which does not depend on the MPI. `before`: words before the program."""
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         raise ValueError("there is no command to run: ringrun -np 2 python train.py")
@@ -123,7 +125,7 @@ def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: 
 
 
 def hosts_of(options: argparse.Namespace) -> list[Host]:
-    """Those that were named; none: this host, or what a resource manager gives."""
+    """Returns the hosts that the options name. Empty: the job runs on this host or on a resource manager's hosts."""
     if options.hosts:
         return parse_hosts(options.hosts)
     if options.hostfile:
@@ -134,8 +136,10 @@ def hosts_of(options: argparse.Namespace) -> list[Host]:
 
 
 def hosts_of_slurm(environment: Mapping[str, str] = os.environ) -> list[Host]:
-    """Those of the allocation that this process runs in, with as many slots as Slurm has tasks there; none outside.
-    Raises OSError or ValueError if Slurm does not tell."""
+    """Returns the hosts of this process's Slurm allocation, with one slot per task; empty outside an allocation.
+
+    Raises OSError, ValueError or subprocess.CalledProcessError if Slurm does not report them.
+    """
     nodes, tasks = environment.get("SLURM_JOB_NODELIST"), environment.get("SLURM_TASKS_PER_NODE")
     if not nodes or not tasks:
         return []
@@ -148,7 +152,7 @@ def hosts_of_slurm(environment: Mapping[str, str] = os.environ) -> list[Host]:
 
 
 def uses_srun(options: argparse.Namespace, mpi: Mpi) -> bool:
-    """Inside an allocation of Slurm that can start this MPI's ranks itself."""
+    """Returns True if srun starts the ranks: on request, or in a Slurm allocation that has the plugin for this MPI."""
     if options.launcher != "auto":
         return bool(options.launcher == "srun")
     if options.mpirun or "SLURM_JOB_ID" not in os.environ or not shutil.which("srun"):

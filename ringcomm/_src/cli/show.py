@@ -1,4 +1,4 @@
-"""`ringcomm show`: a schedule for people to read, the prover's verdict, and what it costs."""
+"""Implements `ringcomm show`: prints a schedule as a table, the prover's verdict, and the cost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def listing() -> str:
-    """Every built-in algorithm and its summary, by collective."""
+    """Returns a list of the built-in algorithms with their summaries, by collective."""
     lines: list[str] = []
     for collective in _core.COLLECTIVES:
         found = [a for a in _core.algorithms() if a.collective == collective]
@@ -75,7 +75,10 @@ def listing() -> str:
 
 
 def schedules_of(name: str, collective: str, size: int, root: int, file: str | None) -> list[Schedule]:
-    """Every rank's schedule: a built-in's, or what `file` registers. Raises ValueError: there is none, or no proof."""
+    """Returns the schedules of all ranks, from a built-in algorithm or from one that `file` registers.
+
+    Raises ValueError if the algorithm does not exist or its schedule is not proved.
+    """
     if file is not None:
         runpy.run_path(file, run_name="ringcomm_show")
     own = registered(collective, name)
@@ -88,18 +91,18 @@ def schedules_of(name: str, collective: str, size: int, root: int, file: str | N
 
 
 def describe(schedules: Sequence[Schedule], width: int | None = None) -> str:
-    """The schedules of all ranks as a table, ranks across and rounds down, with the prover's verdict.
+    """Returns the schedules of all ranks as a table, ranks across and rounds down, with the prover's verdict.
 
     `schedules[r]` is rank r's. In a cell, ``→3 [0-2]`` sends blocks 0 to 2 to rank 3, ``←5 [1]`` receives block 1
-    from rank 5, ``←5 +[1]`` reduces what comes into block 1. Scratch blocks are written t0, t1 ... With a `width`, the
-    ranks that do not fit into so many columns are left out, and a line says so.
+    from rank 5, and ``←5 +[1]`` receives from rank 5 and reduces into block 1. Scratch blocks are written t0, t1 ...
+    If `width` is given, ranks that do not fit into that number of columns are left out, and a line says so.
     """
     head, verdict = summary(schedules).split("\n")
     return "\n".join([head, "", *_fitting(_table(schedules), width), "", verdict])
 
 
 def summary(schedules: Sequence[Schedule]) -> str:
-    """Two lines: what the schedule is, and the prover's verdict."""
+    """Returns two lines: the properties of the schedule, and the prover's verdict."""
     first = schedules[0]
     scratch = f" and {len(first.temps)} scratch" if first.temps else ""
     head = (
@@ -117,11 +120,11 @@ def summary(schedules: Sequence[Schedule]) -> str:
 
 
 def _fitting(table: list[str], width: int | None) -> list[str]:
-    """The columns that fit, and a line about the others."""
+    """Returns the columns that fit, and a line that names the ranks that are left out."""
     ranks = table[0].count("rank ")
     if width is None or max(map(len, table)) <= width:
         return table
-    ends = [at for at, letter in enumerate(table[1]) if letter == "+"]  # the rule's crossings: where columns end
+    ends = [at for at, letter in enumerate(table[1]) if letter == "+"]  # the crossings in the rule, where columns end
     fit = sum(end <= width for end in ends[1:])
     cut = [line[: ends[fit] if fit else width].rstrip() for line in table]
     what = f"ranks {fit} to {ranks - 1} are" if 0 < fit < ranks - 1 else f"rank {ranks - 1} is" if fit else "much is"
@@ -158,7 +161,7 @@ def _cell(steps: Sequence[Step], blocks: int) -> list[str]:
         else:
             sign = "=" if step.kind == "copy" else "+="
             local.append(f"[{_ranges([step.block], blocks)}] {sign} [{_ranges([step.source], blocks)}]")
-    alike: dict[tuple[str, str], list[int]] = {}  # peers that get or give the same blocks share a line
+    alike: dict[tuple[str, str], list[int]] = {}  # peers with the same blocks share a line
     for peer, listed in sends.items():
         alike.setdefault(("→", f"[{_ranges(listed, blocks)}]"), []).append(peer)
     for (peer, sign), listed in takes.items():
@@ -167,7 +170,7 @@ def _cell(steps: Sequence[Step], blocks: int) -> list[str]:
 
 
 def _ranges(numbers: Sequence[int], blocks: int = sys.maxsize) -> str:
-    """0,1,2,5 as "0-2,5"; scratch blocks as t0 ..."""
+    """Formats block numbers: 0,1,2,5 as "0-2,5", scratch blocks as t0, t1 ..."""
     names = [[str(n) if n < blocks else f"t{n - blocks}" for n in (run[0], run[-1])] for run in runs(numbers, blocks)]
     return ",".join(a if a == b else f"{a}-{b}" for a, b in names)
 
@@ -178,8 +181,10 @@ def network(options: argparse.Namespace) -> Network:
 
 
 def cost(schedules: Sequence[Schedule], nbytes: int, network: Network) -> str:
-    """Two lines: what the busiest rank sends and reduces, in parts of the buffer S; the time, in one segment, each rank
-    on a host of its own."""
+    """Returns two lines: the cost of the busiest rank as fractions of the buffer size S, and the predicted time.
+
+    The time is for one segment, with each rank on a separate host.
+    """
     price = _core.price(schedules, nbytes, network)
     whole, plural = nbytes or 1, "s" * (price.rounds != 1)
     return (

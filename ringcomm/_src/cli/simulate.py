@@ -1,5 +1,7 @@
-"""`ringcomm simulate`: what every schedule of a collective would take on a cluster that need not exist, priced by the
-same code that chooses schedules when programs run."""
+"""Implements `ringcomm simulate`: predicts the time of every schedule of a collective on a cluster.
+
+The cluster need not exist. The prices come from the code that chooses schedules at run time.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from ringcomm._src.core import _core
 
 DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
 COLUMNS = ("", "algorithm", "segment", "in flight", "time", "busbw", "of the best")
-SHOWN = {  # what the head of the table says of the network
+SHOWN = {  # parameters of the network, as the line about guesses names them
     "alpha": "latency between hosts",
     "beta": "rate between hosts",
     "host_alpha": "latency inside",
@@ -37,7 +39,7 @@ WIDTHS = (1, 28, 10, 9, 10, 12, 11)
 
 @dataclasses.dataclass
 class Row:
-    """One way to run the collective. Seconds, bytes, bytes per second."""
+    """One way to run the collective. Units: seconds, bytes, bytes per second."""
 
     ranks: int
     size: int
@@ -46,7 +48,7 @@ class Row:
     window: int
     time: float
     busbw: float
-    chosen: bool  # what would run
+    chosen: bool  # True for the schedule that would run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +101,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def network_of(options: argparse.Namespace) -> tuple[_core.Network, list[str]]:
-    """What is given on the command line, what the file says, and guesses (ringcomm._src.config.config.NETWORK) for the
-    rest, whose names come second."""
+    """Returns the network, and the names of the parameters that are guessed.
+
+    Values come from the command line, then from the file, then from ringcomm._src.config.config.NETWORK (guesses).
+    """
     given: dict[str, float] = {}
     if options.network:
         with open(options.network, encoding="utf-8") as file:
@@ -124,11 +128,12 @@ def simulate(
     algorithms: str = "all",
     wire: int = 0,
 ) -> list[Row]:
-    """Every algorithm (that can carry the wire format), cut in its cheapest way, at every size and number of ranks;
-    hosts filled one after another.
+    """Prices every algorithm that supports the wire format, at every size and number of ranks.
+
+    Each algorithm uses its cheapest segmentation. Hosts are filled one after another.
 
     Raises:
-        ValueError: for numbers below one, or an algorithm that there is not.
+        ValueError: a number is below one, or an algorithm does not exist.
     """
     if ranks_per_host < 1 or min(ranks) < 1:
         raise ValueError("--ranks and --ranks-per-host are at least 1")
@@ -153,7 +158,7 @@ def _options(menu: _core.Menu, size: int, wanted: list[str] | None, collective: 
         if not ways:
             known = ", ".join(option.name for option in every)
             raise ValueError(f"no way {name} to run {collective} here; there are {known}")
-        found += [option for option in ways if option.name == name] or ways  # of an alias: all that it stands for
+        found += [option for option in ways if option.name == name] or ways  # for an alias: all its algorithms
     return [option._replace(chosen=option.name in chosen) for option in found]
 
 
@@ -175,7 +180,7 @@ def _wire(text: str) -> int:
 
 
 def gains(rows: Sequence[Row], plain: Sequence[Row], wire: int) -> list[str]:
-    """What would run with a wire format against what would run without: a line for each size."""
+    """Compares the schedules that would run with and without the wire format; returns one line for each size."""
     text = _core.wire_text(wire)
     ratio = _core.wire_ratio(wire, _core.DTYPES.index("float32"))
     lines = [
@@ -250,7 +255,7 @@ def write_json(
 
 
 def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
-    """Time over size, a picture per number of ranks, a line per algorithm; dashed: on two levels."""
+    """Plots time over size, one panel per number of ranks and one line per algorithm. Dashed lines have two levels."""
     from ringcomm._src.cli.plotting import make_figure, one_legend
 
     counts = list(dict.fromkeys(row.ranks for row in rows))

@@ -1,4 +1,4 @@
-"""Bytes and seconds, read and written as people do."""
+"""Parses and formats sizes in bytes, times and link speeds, such as 64M, 50us and 200mbit, for the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}  # per second, as t
 
 
 def parse_size(text: str) -> int:
-    """Bytes, as ringcomm._src.base.sizes reads them. Raises argparse.ArgumentTypeError, whose words argparse shows."""
+    """Parses a size in bytes as ringcomm._src.base.sizes does. Raises argparse.ArgumentTypeError, which argparse
+    shows."""
     try:
         return sizes.parse_size(text)
     except ValueError as error:
@@ -19,7 +20,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """Sizes between commas; "4-64M" is every power of two from one to the other, "4-64M/4" every power of four."""
+    """Parses sizes between commas. "4-64M" doubles from 4 to 64M; "4-64M/4" multiplies by 4."""
     listed: list[int] = []
     for part in text.split(","):
         ends, _, step = part.partition("/")
@@ -36,12 +37,12 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def parse_names(text: str) -> list[str]:
-    """Names between commas."""
+    """Parses names between commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _number(text: str, units: dict[str, float]) -> float | None:
-    """ "50us" by SECONDS -> 5e-5; None if it is not written so."""
+    """Parses a number with a unit: "50us" with SECONDS -> 5e-5. Returns None for any other text."""
     word = text.strip().lower()
     for unit, factor in units.items():
         if word.endswith(unit):
@@ -54,7 +55,7 @@ def _number(text: str, units: dict[str, float]) -> float | None:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of "50us", "1.5ms", "0.2s". Raises argparse.ArgumentTypeError."""
+    """Parses a time such as "50us", "1.5ms" or "0.2s" to seconds. Raises argparse.ArgumentTypeError."""
     value = _number(text, SECONDS)
     if value is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time: write 50us, 1.5ms or 2s")
@@ -62,7 +63,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_link(text: str) -> tuple[float, float]:
-    """Seconds per byte, and seconds, of "200mbit,50us". Raises argparse.ArgumentTypeError."""
+    """Parses "200mbit,50us" to seconds per byte, and seconds of latency. Raises argparse.ArgumentTypeError."""
     rate, comma, latency = text.partition(",")
     bits = _number(rate, BITS)
     if not bits or not comma:

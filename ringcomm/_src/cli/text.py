@@ -1,4 +1,4 @@
-"""What commands print."""
+"""Formats the output of the commands: errors, table rows, runs of numbers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Collection, Iterable, Sequence
 
 
 def refuse(command: str, why: object) -> int:
-    """One line that says why a command does nothing; its exit status."""
+    """Prints one line with the reason why a command cannot run. Returns the exit status, 2."""
     print(f"ringcomm {command}: {why}", file=sys.stderr)
     return 2
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], left: Collection[int]) -> str:
-    """A row of a table: cells of these widths, at the right of it but for those whose indices are in `left`."""
+    """Returns a row of a table. Cells are right-aligned in their widths; those with indices in `left`, left-aligned."""
     pairs = enumerate(zip(cells, widths, strict=True))
     return "  ".join(f"{cell:{'<' if at in left else '>'}{width}}" for at, (cell, width) in pairs).rstrip()
 
 
 def runs(numbers: Iterable[int], cut: int = sys.maxsize) -> list[list[int]]:
-    """Of numbers that follow each other: 0, 1, 4 -> [0, 1], [4]. At `cut` a new one begins."""
+    """Splits numbers into runs of consecutive ones: 0, 1, 4 -> [0, 1], [4]. A new run begins at `cut`."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][-1] + 1 and number != cut:

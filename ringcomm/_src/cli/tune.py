@@ -1,4 +1,4 @@
-"""`ringcomm tune`: measures the network between the ranks that mpirun started, and keeps the numbers for later jobs."""
+"""Implements `ringcomm tune`: measures the network between the ranks, and saves the numbers for later jobs."""
 
 from __future__ import annotations
 

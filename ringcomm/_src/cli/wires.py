@@ -1,4 +1,4 @@
-"""Wire formats as options name them."""
+"""Parses the names of wire formats in options of bench and simulate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringcomm._src.compression.compression import Compression
 from ringcomm._src.core import _core
 
 FLOAT32 = _core.DTYPES.index("float32")
-FIRST = {  # parameters by position
+FIRST = {  # format -> its first parameter
     **{"int8": "group", "int4": "group", "onebit": "group", "ternary": "threshold"},
     **{"topk": "ratio", "threshold": "tau"},
 }
@@ -18,10 +18,10 @@ USED = tuple(name for name in _core.wire_formats() if _core.wire_ratio(_core.wir
 
 
 def parse_wire(text: str) -> Any:
-    """What ``wire=`` takes: of "bfloat16", "int8", "topk:0.001" (a format's first parameter).
+    """Parses "bfloat16", "int8" or "topk:0.001" (with the format's first parameter) to a value for ``wire=``.
 
     Raises:
-        argparse.ArgumentTypeError: there is no such format, or the parameter is none of its.
+        argparse.ArgumentTypeError: there is no such format, or its parameter is invalid.
     """
     name, _, amount = text.partition(":")
     try:
@@ -35,7 +35,7 @@ def parse_wire(text: str) -> Any:
 
 
 def wire_names(text: str) -> list[str]:
-    """Names between commas, or "all", which `parse_wire` takes."""
+    """Parses names between commas, or "all", to a list of names that `parse_wire` accepts."""
     names = list(USED) if text == "all" else text.split(",")
     for name in names:
         parse_wire(name)

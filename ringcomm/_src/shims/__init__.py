@@ -1,4 +1,7 @@
-"""A folder for the front of Python's path, where programs find ringcomm under another name."""
+"""Holds packages through which programs find ringcomm under another name.
+
+`ringrun --as-horovod` puts this folder first in PYTHONPATH.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,6 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set for a program, and for those that it starts, to find ringcomm as `horovod`."""
+    """Returns the variables with which a program, and the programs that it starts, import ringcomm as `horovod`."""
     path = environment.get("PYTHONPATH", "")
     return {"PYTHONPATH": f"{FOLDER}{os.pathsep}{path}" if path else FOLDER}

@@ -1,3 +1,3 @@
-"""Found first by programs that `ringrun --as-horovod` starts, for the folder above is in front of their path."""
+"""Replaces Horovod in programs that `ringrun --as-horovod` starts: the folder above is first in their path."""
 
-import ringcomm.as_horovod  # noqa: F401  takes this module's place
+import ringcomm.as_horovod  # noqa: F401  replaces this module in sys.modules

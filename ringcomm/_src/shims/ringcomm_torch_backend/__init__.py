@@ -1,5 +1,8 @@
-"""Registers the backend ``ringcomm`` with torch.distributed. torch calls :func:`register` as it is imported (its entry
-point group ``torch.backends``), so this package imports nothing of ringcomm before the backend is used."""
+"""Registers the backend ``ringcomm`` with torch.distributed.
+
+torch calls :func:`register` when it is imported (entry point group ``torch.backends``). So this
+package imports no module of ringcomm before the backend is used.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,11 @@ _MPI_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 def register() -> None:
-    """Makes ``backend="ringcomm"`` known to torch.distributed, and ``init_method="ringcomm://"``; ``env://``, the
-    default, needs no variables any more where MPI's launcher has started the ranks. A second call does nothing."""
+    """Registers ``backend="ringcomm"`` and ``init_method="ringcomm://"`` with torch.distributed.
+
+    ``env://``, the default, then needs no variables if an MPI launcher has started the ranks. A second call does
+    nothing.
+    """
     import torch.distributed as dist
 
     if not dist.is_available() or NAME in dist.Backend.backend_list:
@@ -35,12 +41,13 @@ def register() -> None:
 
 
 def launched_by_mpi() -> bool:
-    """Whether a launcher of MPI has started this process."""
+    """Returns True if an MPI launcher has started this process."""
     return any(name in os.environ for name in _MPI_VARIABLES)
 
 
 def _is_for_ringcomm(frame: FrameType | None) -> bool:
-    """Whether init_process_group, which does not tell a rendezvous handler its backend, was called with this one."""
+    """Returns True if init_process_group was called with this backend. Reads it from the caller's frame, because torch
+    does not pass the backend to rendezvous handlers."""
     while frame is not None and frame.f_code.co_name != "init_process_group":
         frame = frame.f_back
     return frame is not None and NAME in str(frame.f_locals.get("backend"))

@@ -1,1 +1,1 @@
-"""The extension module `_core`: csrc, and what lies between it and Python."""
+"""The extension module `_core`: the C++ core (csrc) and its Cython binding."""

@@ -1,4 +1,4 @@
-# Integers from Python. Cython's own conversion cuts 1.7 to 1.
+# Conversion of Python integers to C. Cython's own conversion truncates 1.7 to 1.
 cdef extern from "Python.h":
     bint PyIndex_Check(object)
     object PyNumber_Index(object)
@@ -6,7 +6,7 @@ cdef extern from "Python.h":
 
 
 cdef inline bint is_integer(object value, int64_t* into):
-    """Whether `value` is an integer of 64 bits, and the integer. Raises nothing."""
+    """Returns True and stores the integer if `value` is an integer of at most 64 bits. Does not raise."""
     cdef int overflow = 0
     if type(value) is not int:
         if type(value) is bool or not PyIndex_Check(value):
@@ -17,7 +17,7 @@ cdef inline bint is_integer(object value, int64_t* into):
 
 
 cdef inline int integer_of(object value, str call, str name) except? -1:
-    """An argument as a C int. TypeError for anything that is not an integer, ValueError for one that is too large."""
+    """Returns an argument as a C int. Raises TypeError if it is not an integer, ValueError if it is out of range."""
     cdef int64_t number
     if type(value) is int and is_integer(value, &number) and number == <int>number:
         return <int>number

@@ -1,4 +1,5 @@
-# Whether a request in place that was made for one array serves another, found out in the least time.
+# Keys that decide whether a cached in-place request fits a new array. The check is on the path of
+# every repeated named operation, so it costs as little as possible.
 from cpython.exc cimport PyErr_Clear
 from cpython.pycapsule cimport PyCapsule_GetPointer
 
@@ -8,9 +9,9 @@ cdef extern from "border/array_keys.hpp":
 
 @auto_pickle(True)
 cdef class ArrayKey:
-    """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
-    class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
-    gives true and each in `fails` false; the method `address` tells where it lies."""
+    """The conditions under which an in-place request for one array also fits another array: its class is `cls`; each
+    attribute in `same` is the identical object; each in `equal` is equal; each method in `holds` returns true, and each
+    in `fails` false. The method `address` returns the array's address."""
     cdef object cls, address
     cdef tuple same, equal, holds, fails
 
@@ -18,8 +19,8 @@ cdef class ArrayKey:
         self.cls, self.address, self.holds, self.fails = cls, address, holds, fails
         self.same, self.equal = tuple(same.items()), tuple(equal.items())
 
-    cpdef Py_ssize_t of(self, array: Any) except? -2:  # where it lies; -1: it is not like that one
-        """Where `array` lies; -1: it is not like that one."""
+    cpdef Py_ssize_t of(self, array: Any) except? -2:  # its address; -1: no match
+        """Returns the address of `array`, or -1 if it does not match."""
         cdef tuple wanted
         if type(array) is not self.cls:
             return -1
@@ -52,7 +53,7 @@ cdef struct DlpackTensor:
     uint64_t offset
 
 
-cdef struct DlpackExchange:  # version 1's, of the array API's DLPack
+cdef struct DlpackExchange:  # version 1 of DLPack's table of C functions
     uint32_t major, minor
     void* older
     void* allocate
@@ -63,7 +64,7 @@ cdef struct DlpackExchange:  # version 1's, of the array API's DLPack
 
 
 cdef class DlpackKey(ArrayKey):
-    """The same of C-contiguous arrays in the host's memory whose class gives DLPack's table of functions."""
+    """A key for C-contiguous arrays in host memory whose class provides DLPack's table of functions."""
     cdef int (*tensor_of)(void* array, DlpackTensor* tensor) noexcept
     cdef uint8_t code, bits
     cdef vector[int64_t] shape
@@ -109,7 +110,7 @@ cdef class DlpackKey(ArrayKey):
 
 
 cdef class NdarrayKey(ArrayKey):
-    """The same of plain NumPy arrays, told by their heads."""
+    """A key for plain NumPy arrays, compared by the fields of the array's struct."""
     cdef ArrayKind kind
 
     def __init__(self, array):
@@ -120,5 +121,5 @@ cdef class NdarrayKey(ArrayKey):
 
 
 def ndarray_key(array: Any) -> ArrayKey | None:
-    """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
+    """Returns a key for a NumPy array; None if `array` is not a NumPy array or not contiguous."""
     return NdarrayKey(array) if c_plain_array(<PyObject*>array, <PyTypeObject*>array_type) else None

@@ -1,5 +1,6 @@
-# The cache of prepared calls, for all ordered collectives. A call on a NumPy array looks its kind up by the fields of
-# the array's struct; everything else of the call is prepared already. Here a tenth of a microsecond counts.
+# The cache of prepared calls, for all ordered collectives. A call on a NumPy array finds its entry
+# by the fields of the array's struct; the rest of the call is already prepared. This path matters
+# to a tenth of a microsecond.
 from numpy import empty as new_array, ndarray as array_type
 
 cdef extern from "border/call_cache.hpp":
@@ -30,7 +31,7 @@ cdef extern from "border/call_cache.hpp":
 
 
 def array_memory(array: object) -> int:
-    """The address of a NumPy array: several times faster than `array.ctypes.data`, on the path of every call."""
+    """Returns the address of a NumPy array, several times faster than `array.ctypes.data`. Every call needs it."""
     if not isinstance(array, array_type):
         raise TypeError(f"a NumPy array is needed, not a {type(array).__name__}")
     return <uintptr_t>data_of(<PyObject*>array)

@@ -1,4 +1,4 @@
-# Channels, which run ordered calls.
+# Channels, which run ordered calls of communicators, and the calls from the call cache.
 cdef extern from "border/channel.hpp":
     shared_ptr[CChannel] c_make_channel "ringcomm_border::make_channel"(shared_ptr[CTransport], vector[int], int, int, int,
                                                                         shared_ptr[CNode], int, CChannelConfig,
@@ -35,17 +35,17 @@ cdef class Channel:
     def __init__(
             self, Transport transport not None, peers: Sequence[int], int me, int first_tag, int tag_count,
             node: Node | None, int slot, config: ChannelConfig, Worker worker=None):
-        """`worker`: whose sources get turns while a call waits, where it has no thread of its own."""
+        """`worker`: if it has no thread, its sources get turns while a call waits."""
         cdef shared_ptr[CWorker] helper
         if worker is not None:
             helper = worker.it
         self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config), helper)
 
-    def choose(self, Request request not None) -> str:  # by its collective, dtype, op and count
+    def choose(self, Request request not None) -> str:  # the algorithm for its collective, dtype, op and count
         return c_choose(self.it.get()[0], request.it.call).decode()
 
     def run(self, Request request not None) -> None:
-        """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+        """Runs a call. Ctrl-C raises KeyboardInterrupt and breaks the channel."""
         cdef CCall call = request.it.call
         self.enter()
         cdef CChannel* channel = self.it.get()
@@ -60,12 +60,12 @@ cdef class Channel:
 
     def run_messages(
             self, Schedule schedule not None, uintptr_t data, size_t nbytes, size_t segment, size_t window) -> None:
-        """Sends and receives as the schedule says, on a buffer in segments: no call, for who measures messages."""
+        """Runs the sends and receives of a schedule on a buffer, in segments. It is not a call; benchmarks use it."""
         with nogil:
             c_run_messages(self.it.get()[0], schedule.it, data, nbytes, segment, window, interrupted)
 
     cdef int enter(self) except -1:
-        """One thread at a time; the interpreter's lock makes looking and taking one step."""
+        """Marks the channel busy. Raises if another thread is in a call. The GIL makes check and set atomic."""
         if self.busy:
             raise RuntimeError("another thread is in a call on this communicator; use one communicator per thread")
         self.busy = True
@@ -74,16 +74,16 @@ cdef class Channel:
     def try_cached(
             self, int collective, array: Any = None, out: Any = None, root: Any = 0,
             cache_key: Sequence[int] | None = None, bint here=True, int op=1, double pre=1.0, double post=1.0) -> Any:
-        """A call like a remembered one, by the algorithm that is chosen, without a name.
+        """Runs a nameless call from the call cache, with the algorithm that the core chooses.
 
-        Returns its result, made here if `out` is None (not `here`: there is none); NotImplemented, and nothing at all
-        has happened, if no call like it is remembered; a list, and nothing else has happened, if ranks gave other
-        numbers than remembered in the exchange that comes first: those that this rank was given.
+        Returns the result, allocated if `out` is None; without `here` (no result on this rank), None. Returns
+        NotImplemented, without any effect, if the cache has no such call. Returns the received numbers as a list,
+        without running the call, if the preceding exchange gave other numbers than the cached ones.
         """
         cdef vector[int64_t] numbers
         cdef int64_t number, root_rank
         if not is_integer(root, &root_rank) or root_rank != <int>root_rank:
-            return NotImplemented  # the long way says what is wrong
+            return NotImplemented  # the general path raises the error
         if cache_key is not None:
             if type(cache_key) is not list and type(cache_key) is not tuple:
                 return NotImplemented
@@ -91,7 +91,7 @@ cdef class Channel:
                 if not is_integer(value, &number):
                     return NotImplemented
                 numbers.push_back(number)
-            if numbers.empty():  # which is remembered as nothing told
+            if numbers.empty():  # an empty key would match entries without a key
                 return NotImplemented
         cdef CachedCall* cached = self.known.find(collective, <PyObject*>array, numbers)
         if cached == NULL or not cached.takes(op, pre, post):
@@ -100,7 +100,7 @@ cdef class Channel:
                 cached.result.fits(<PyObject*>out, True) and
                 cached.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
             return NotImplemented
-        self.enter()  # from here on nobody else looks at what is remembered
+        self.enter()  # from here on no other thread uses the cache
         cdef CChannel* channel = self.it.get()
         cdef cbool done
         cdef char* given
@@ -117,7 +117,7 @@ cdef class Channel:
                 if done:
                     return out
                 if cached.received != cached.expected:
-                    return cached.received  # as a list
+                    return cached.received  # converted to a list
             with nogil:
                 run_cached(channel[0], cached[0], given, result, op, <int>root_rank, pre, post, interrupted)
         except:
@@ -130,9 +130,9 @@ cdef class Channel:
     def remember(
             self, array: Any, shape: tuple[int, ...] | None, Request request not None,
             exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None, cache_key: Sequence[int] | None = None) -> None:
-        """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
-        result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
-        call that comes first; `cache_key`: numbers from the caller that the call depends on."""
+        """Adds a call to the cache, for try_cached(). `array`: the caller's array or None; `shape`: shape of the result
+        or None; `exchange`: (request, numbers sent, numbers received) of the preceding exchange; `cache_key`: numbers
+        from the caller that the call depends on."""
         if self.busy:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
@@ -154,15 +154,15 @@ cdef class Channel:
             cached.result.learn(<PyObject*>array, dimensions)
             cached.shape.hold(<PyObject*>shape)
             dimensions = array.shape
-        cached.given.learn(<PyObject*>array, dimensions)  # last: only what is whole is found
+        cached.given.learn(<PyObject*>array, dimensions)  # last: find() returns only complete entries
 
     def device_route_statuses(self) -> dict[str, str]:
-        """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
-        ranks have agreed, in the first such call."""
+        """Returns the routes of calls on GPUs, best first, apart from the one through host memory, each with the reason
+        why it is unusable. Empty until ranks agree, in the first call on GPUs."""
         cdef vector[string] route_statuses = c_device_route_statuses(self.it.get()[0])
         return {route_statuses[2 * i].decode(): route_statuses[2 * i + 1].decode() for i in range(route_statuses.size() // 2)}
 
-    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # by process number
+    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # rank_of: process id -> rank
         self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)
 
     @property

@@ -1,4 +1,5 @@
-# What channels and engines are made with.
+# Configuration of channels and engines: options, network model, rules for algorithms, and custom
+# algorithms.
 cdef extern from "collectives/custom_algorithms.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCustomAlgorithms "ringcomm::CustomAlgorithms":
         void add(const string&, shared_ptr[const CSchedule]) except +translate
@@ -24,19 +25,19 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
 
 
 class ChannelConfig(NamedTuple):
-    """Of a channel, or of an engine and its channels."""
+    """The configuration of a channel, or of an engine and its channels."""
 
     options: Config
     network: Network
-    hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
+    hosts: Sequence[int]  # host of each rank of the transport; empty: each rank has its own
     rules: Sequence[Rule]
     own: CustomAlgorithms | None = None
-    account: Account | None = None  # with nobody else in it at the same time; None: one of its own
-    spin_ns: int = 0  # that a caller keeps its core while it waits
+    account: Account | None = None  # one writer at a time; None: a new one
+    spin_ns: int = 0  # time that a waiting caller spins before it yields its core, in ns
 
 
 class Rule(NamedTuple):
-    """Calls of so many bytes on so many ranks run this, all bounds included; "" and 0: chosen."""
+    """The algorithm and segment of calls within these bounds, which are inclusive; "" and 0: the core chooses."""
 
     collective: str
     from_bytes: int
@@ -48,7 +49,7 @@ class Rule(NamedTuple):
 
 
 cdef class CustomAlgorithms:
-    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/custom_algorithms.hpp)."""
+    """The schedules of custom algorithms that this process may run (csrc/collectives/custom_algorithms.hpp)."""
     cdef shared_ptr[CCustomAlgorithms] it
 
     def __init__(self):

@@ -1,5 +1,6 @@
 # cython: language_level=3, binding=True, embedsignature=False, auto_pickle=False, annotation_typing=False
-# The border between Python and csrc: conversions and nothing else. _core.pyi is written from it.
+# The binding of csrc for Python. It only converts arguments, results and errors. The .pxi files
+# hold its parts, and docs/write_stub.py generates _core.pyi from them.
 import hashlib
 from typing import NamedTuple
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t

@@ -1,4 +1,4 @@
-# GPUs: opened when the first array of one comes.
+# GPUs: copies, stream order, and memory. The driver is loaded for the first array of a GPU.
 cdef extern from "border/device.hpp" nogil:
     ctypedef void* CStream "ringcomm::CuStream"
     cdef cppclass CDevice "ringcomm::Device":
@@ -21,7 +21,7 @@ cdef extern from "border/device.hpp" nogil:
 
 
 def open_devices(str library not None, str nccl not None) -> int:
-    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
+    """Loads CUDA's driver once. Returns the number of GPUs; raises ValueError if there is none. nccl: its library."""
     cdef string path = library.encode(), nccl_path = nccl.encode()
     cdef int count
     with nogil:
@@ -30,12 +30,12 @@ def open_devices(str library not None, str nccl not None) -> int:
 
 
 def give_kernels(str module not None, bytes image not None) -> None:
-    """PTX, before any array of a GPU is used."""
+    """Sets the PTX of a module; must be called before any array of a GPU is used."""
     c_give_kernels(module.encode(), image)
 
 
 def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintptr_t stream, bint wait) -> None:
-    """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
+    """Copies between any two addresses, in stream order. `wait`: blocks until the copy is done."""
     with nogil:
         c_device_copy(device, to, source, nbytes, stream, wait)
 
@@ -43,7 +43,7 @@ def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintp
 def device_arrange(
         int device, uintptr_t to, to_strides: Sequence[int], uintptr_t source, strides: Sequence[int],
         shape: Sequence[int], unsigned size, uintptr_t stream) -> None:
-    """Elements of `size` bytes from where `strides`, of bytes, say to where `to_strides` say; nobody waits."""
+    """Copies elements of `size` bytes between strided arrays (strides in bytes), in stream order; does not block."""
     cdef vector[int64_t] there = to_strides, here = strides
     cdef vector[uint64_t] lengths = shape
     with nogil:
@@ -53,43 +53,43 @@ def device_arrange(
 def device_pack(
         int device, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], int dtype,
         uintptr_t stream) -> None:
-    """Copies arrays of a dtype (its number in DTYPES), by one kernel for up to 128 of them, in the stream's order."""
+    """Copies arrays of a dtype (index in DTYPES) in stream order, with one kernel for up to 128 arrays."""
     c_device_pack(device, sources, destinations, counts, dtype, stream)
 
 
-def device_of(uintptr_t address) -> int: return c_device_of(address)  # the GPU in whose memory it is; -1: none
+def device_of(uintptr_t address) -> int: return c_device_of(address)  # the GPU that has this memory; -1: none
 
 
 def device_capturing(int device, uintptr_t stream) -> bool:
-    """Into a CUDA graph."""
+    """Returns True if the stream is being captured into a CUDA graph."""
     return bool(c_capturing(device, stream))
 
 
 cdef class DeviceOrder:
-    """Of one call's buffers on a device: behind what the streams hold when this is made."""
+    """The stream order of one call's buffers on a device: they are ready after the work that the streams hold now."""
     cdef shared_ptr[CDeviceLocation] it
 
     def __init__(self, int device, streams: Sequence[int], bint host_output=False):
         self.it = c_device_location(device, streams, host_output)
 
     def join(self, uintptr_t stream) -> None:
-        """What comes next on the stream comes behind the result, once the call has ended. The host does not wait."""
+        """Makes later work on the stream wait for the result. Call it after the call has ended; does not block."""
         self.it.get().join(<CStream>stream)
     def hold(self, uintptr_t stream) -> None:
-        """What comes next on the stream comes behind what the order's streams held."""
+        """Makes later work on the stream wait until the buffers are ready; does not block."""
         self.it.get().hold(<CStream>stream)
 
-    def wait(self) -> None:  # once the call has ended: until its result is there
+    def wait(self) -> None:  # after the call has ended: blocks until its result is ready
         with nogil:
             self.it.get().wait()
 
     def over(self) -> bool:
-        """Once the call has ended: whether its result is there, and the buffers may go."""
+        """Returns True if the result is ready and the buffers may be freed. Call it after the call has ended."""
         return bool(c_landed(self.it))
 
 
 cdef class DeviceMemory:
-    """Freed with this."""
+    """GPU memory, which is freed with this object."""
     cdef CDevice* it
     cdef readonly uintptr_t address
     cdef readonly size_t nbytes
@@ -105,5 +105,5 @@ cdef class DeviceMemory:
 
     def __dealloc__(self):
         if self.address != 0 and not in_child:
-            with nogil:  # it waits for the device, whose host functions may want the GIL
+            with nogil:  # free() waits for the device, whose host functions may need the GIL
                 self.it.free(self.address)

@@ -1,4 +1,4 @@
-# Typed errors of the core become Python exceptions here, once.
+# Conversion of the core's typed errors to Python exceptions, for all functions of the binding.
 cdef extern from "border/errors.hpp":
     void translate "ringcomm_border::translate"()
     void add_error_type "ringcomm_border::add_error_type"(object)
@@ -14,7 +14,7 @@ cdef extern from *:
 
 
 def set_error_types(types: Sequence[type[BaseException]]) -> None:
-    """Exception classes in the order of ErrorKind (csrc/base/error.hpp); called once by ringcomm.errors."""
+    """Sets the exception classes, in the order of ErrorKind (csrc/base/error.hpp). ringcomm.errors calls it once."""
     clear_error_types()
     for one in types:
         add_error_type(one)

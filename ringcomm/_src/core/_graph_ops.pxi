@@ -1,4 +1,5 @@
-# Places in frameworks' graphs that communicate, and the functions with which frameworks' libraries run them.
+# Graph operations: collectives in graphs of frameworks, and the functions with which the libraries
+# of the bindings run them.
 cdef extern from "graph_ops/graph_op.hpp" namespace "ringcomm" nogil:
     cdef cppclass CSetLink "ringcomm::SetLink":
         CSetLink()
@@ -38,7 +39,7 @@ cdef extern from "border/graph_ops.hpp" namespace "ringcomm_border":
 
 
 cdef class SetLink:
-    """A process set as graphs know it: they outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
+    """The connection of graphs with a process set. Graphs outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
     cdef shared_ptr[CSetLink] it
 
     def __init__(self):
@@ -52,14 +53,14 @@ cdef class SetLink:
             self.it.get().disconnect()
 
     def due(self, str name, uint64_t every) -> int:
-        """The number of this run if replicas are compared in it, else 0."""
+        """Counts a run. Returns its number if replicas are compared in it, else 0."""
         return self.it.get().due(name.encode(), every)
 
-    def restart(self) -> None: self.it.get().restart()  # counts of runs
+    def restart(self) -> None: self.it.get().restart()  # resets the counts of runs
 
 
 cdef class GraphOpResult:
-    """Memory of the core, 64-byte aligned, that lives as long as this."""
+    """A result in memory of the core, 64-byte aligned, which is freed with this object."""
     cdef Result it
 
     @property
@@ -76,7 +77,7 @@ cdef class GraphOpResult:
 
 
 cdef class GraphOp:
-    """A place in a graph that communicates (csrc/graph_ops/graph_op.hpp). Known by its number until it is removed."""
+    """A collective in a graph (csrc/graph_ops/graph_op.hpp). Its id is valid until it is removed."""
     cdef shared_ptr[CGraphOp] it
     cdef readonly int64_t id
 
@@ -97,7 +98,7 @@ cdef class GraphOp:
         self.id = c_graph_ops().add(self.it)
 
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[GraphOpResult]:
-        """Now, for Python. inputs: (address, dtype, shape)."""
+        """Runs it now and returns the results. inputs: (address, dtype, shape) of each."""
         cdef vector[Given] given
         cdef vector[Result] results
         cdef Given one
@@ -115,7 +116,7 @@ cdef class GraphOp:
         return out
 
     def residual(self, size_t tensor) -> bytes:
-        """float32 elements that this rank's encoders owe (csrc/graph_ops/left_out.hpp). Between runs."""
+        """Returns the residual of a tensor, as float32 elements (csrc/graph_ops/left_out.hpp). Call it between runs."""
         cdef vector[float] values = self.it.get().residual(tensor)
         return (<const char*>values.data())[:4 * values.size()]
 
@@ -125,12 +126,12 @@ cdef class GraphOp:
         self.it.get().set_residual(tensor, all_values)
 
     def raise_failure(self) -> None:
-        """Raises what the last run that failed has met, once."""
+        """Raises the error of the last failed run, once."""
         c_raise_failure(self.it.get()[0])
 
     def remove(self) -> None: c_graph_ops().remove(self.id)
 
 
 def graph_op_functions() -> int:
-    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/graph_op_functions.h)."""
+    """Returns the address of the function table for libraries of bindings (csrc/graph_ops/graph_op_functions.h)."""
     return c_graph_op_functions()

@@ -1,4 +1,5 @@
-# Arithmetic and the trace: for tests, and for packing in bindings.
+# Kernels on arrays at addresses, for tests and for packing in bindings; and the trace of the core's
+# events.
 cdef extern from "kernels/kernels.hpp" namespace "ringcomm::kernels" nogil:
     cdef cppclass Scale:
         double factor
@@ -39,7 +40,7 @@ cdef extern from "base/trace_text.hpp" namespace "ringcomm" nogil:
         string text(const vector[CTraceEvent]&) except +translate
 
 
-def reduces(int dtype, int op) -> bool:  # whether the dtype has that op, element by element
+def reduces(int dtype, int op) -> bool:  # True if the dtype supports the elementwise op
     return bool(k_reduces(<DType>dtype, <Op>op))
 
 
@@ -72,7 +73,7 @@ def kernel_copy(uintptr_t target, uintptr_t source, size_t nbytes, bint stream=F
         k_copy(<void*>target, <const void*>source, nbytes, stream)
 
 
-def digests(vector[uintptr_t] addresses, vector[size_t] nbytes) -> bytes:  # uint64 each (kernels/digest.hpp)
+def digests(vector[uintptr_t] addresses, vector[size_t] nbytes) -> bytes:  # one uint64 for each (kernels/digest.hpp)
     cdef vector[uint64_t] found
     cdef size_t i
     if addresses.size() != nbytes.size():
@@ -93,11 +94,11 @@ class TraceEvent(NamedTuple):
     end_ns: int
     bytes: int
     rank: int
-    thread: int  # 0 caller, 1 worker
-    lane: int  # of a pipeline whose lanes overlap in time; -1: none
-    category: str  # csrc/base/trace.hpp has the list
+    thread: int  # 0: caller, 1: worker
+    lane: int  # index in a pipeline whose lanes overlap in time; -1: none
+    category: str  # see the list in csrc/base/trace.hpp
     name: str
-    detail: str  # of "run": the path that ran: "ring", "shared", "local" ...
+    detail: str  # for "run": the algorithm or route that ran: "ring", "shared", "local" ...
 
 
 def trace_enable(bint on) -> None:
@@ -105,7 +106,7 @@ def trace_enable(bint on) -> None:
 
 
 cdef class TraceEvents:
-    """Events as the core keeps them."""
+    """A list of events in the core's representation."""
     cdef vector[CTraceEvent] it
 
     def __len__(self) -> int:
@@ -128,18 +129,18 @@ def trace_drain() -> TraceEvents:
 
 
 cdef class TraceText:
-    """One thread at a time."""
+    """A formatter of events as Chrome trace JSON (csrc/base/trace_text.hpp). Not thread-safe."""
     cdef unique_ptr[CTraceText] it
 
     def __init__(self, int rank, bint mark_cycles):
         self.it.reset(new CTraceText(rank, mark_cycles))
 
     def row(self, str name) -> int:
-        """The number of a tensor's row; a new row is told of in the next text."""
+        """Returns the number of a tensor's row. The next text() describes new rows."""
         return self.it.get().row(name.encode(errors="replace"))
 
     def text(self, TraceEvents events=None) -> bytes:
-        """Rows that are new, and the events, with commas between them; may be empty."""
+        """Returns descriptions of new rows and the events, separated by commas; may be empty."""
         cdef string out
         cdef CTraceText* it = self.it.get()
         cdef vector[CTraceEvent] none

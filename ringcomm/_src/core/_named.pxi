@@ -1,4 +1,4 @@
-# Queues of non-blocking calls, and the engine of named operations.
+# Queues of non-blocking calls, and the engine, which runs named operations and plans.
 cdef extern from "border/named.hpp":
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
                                                      size_t, cbool, vector[vector[size_t]], cbool)
@@ -38,7 +38,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
 
 
 cdef class Queue:
-    """Non-blocking calls of a channel, run by the worker in the order submitted."""
+    """The non-blocking calls of a channel, which the worker runs in the order of submission."""
     cdef shared_ptr[CCallQueue] it
     cdef shared_ptr[CWorker] worker
 
@@ -47,7 +47,7 @@ cdef class Queue:
         self.it = CCallQueue.make(worker.it, channel.it)
 
     def submit(self, Request request not None, str name=None, uintptr_t address=0) -> Operation:
-        """With a name: of a call in place that has been made before, under this name and on other memory."""
+        """Submits a call. A name repeats an in-place call under this name, on the memory at `address`."""
         cdef CCall call = request.it.call
         if name is not None:
             call.input, call.output, call.name = <const void*>address, <void*>address, name.encode()
@@ -71,10 +71,10 @@ cdef class Engine:
         self.worker = worker.it
         self.it = make_shared[CEngine](worker.it, transport.it, c)
 
-    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # by process number
+    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # rank_of: process id -> rank
         self.it.get().watch(processes.it, rank_of)
 
-    def lost(self) -> list[int]: return list(self.it.get().lost())  # whom a fatal error named
+    def lost(self) -> list[int]: return list(self.it.get().lost())  # ranks that a fatal error named
 
     def add_set(self, ranks: Sequence[int], node: Node | None, int slot) -> int:
         return self.it.get().add_set(ranks, node_of(node), slot)
@@ -94,7 +94,7 @@ cdef class Engine:
         out = self.it.get().submit_group(set_id, all_requests)
         return [Operation.wrap(out[i], self.worker).of(request) for i, request in enumerate(requests)]
 
-    def join(self, set_ids: Sequence[int]) -> list[Operation]:  # each done when all ranks of its set have joined
+    def join(self, set_ids: Sequence[int]) -> list[Operation]:  # each is done when all ranks of its set joined
         cdef vector[shared_ptr[COperation]] out = self.it.get().join(set_ids)
         return [Operation.wrap(out[i], self.worker) for i in range(out.size())]
 

@@ -1,11 +1,13 @@
-# Named operations in place that come again and again: the least that lies between Python and the engine.
+# The cache of in-place named operations that a program repeats: the shortest path from Python to
+# the engine. Also keeps buffers alive that the core may still use.
 
 
-cdef list detached = []  # (operations, what keeps their buffers), of handles that were dropped before these were done
+cdef list detached = []  # (unfinished operations, owner of their buffers) of dropped handles
 
 
 def keep_until_done(list operations, buffers: object) -> None:
-    """Without operations: of a call that has failed, until MPI moves nothing of failed calls."""
+    """Keeps buffers alive until the operations are done. Without operations: the buffers of a failed call, until MPI
+    transfers no message of failed calls any more."""
     if operations or orphaned_messages() > 0:
         detached.append((operations, buffers))
 
@@ -15,17 +17,17 @@ cdef bint is_over(list operations) except -1:
 
 
 def reap_finished() -> None:
-    """Of what is kept so, whatever is done."""
+    """Releases buffers of operations that are done."""
     if not detached:
         return
     cdef list looked_at = detached[:]
-    detached.clear()  # others may come meanwhile
+    detached.clear()  # other threads may append during is_over()
     detached.extend([one for one in looked_at if not is_over(one[0])])
 
 
 cdef class InPlaceHandle:
-    """A handle of one operation whose result is the array that it was given."""
-    cdef shared_ptr[COperation] it  # null: over
+    """A handle of one in-place operation. Its result is the caller's array."""
+    cdef shared_ptr[COperation] it  # null: done
     cdef shared_ptr[CWorker] worker
     cdef object array, error
 
@@ -64,13 +66,13 @@ cdef class InPlaceHandle:
             self.keep()
 
     cdef int keep(self) except -1:
-        """The array, as long as the operation may use it."""
+        """Keeps the array alive as long as the operation may use it."""
         if not self.it.get().done() or c_failed(self.it.get()[0]):
             keep_until_done([self.operation()], self.array)
 
 
 cdef class _Remembered:
-    """A request in place, and the arrays that it is right for."""
+    """A cached in-place request, with the key of the arrays that it fits."""
     cdef ArrayKey like
     cdef object op
     cdef double pre, post
@@ -79,17 +81,17 @@ cdef class _Remembered:
 
 @auto_pickle(True)
 cdef class NamedCalls:
-    """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
-    cdef Engine engine  # None: remembers nothing
+    """A cache of in-place requests of one process set, by name: repeated operations need no new request."""
+    cdef Engine engine  # None: caches nothing
     cdef int set_id
     cdef dict known
 
-    def __init__(self, Engine engine, int set_id):  # None: remembers nothing
+    def __init__(self, Engine engine, int set_id):  # engine None: caches nothing
         self.engine, self.set_id, self.known = engine, set_id, {}
 
     def again(
             self, name: object, array: Any, op: object, average: object, double pre, double post) -> InPlaceHandle | None:
-        """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
+        """Submits a cached operation. Returns None, without any effect, if none fits this name and array."""
         if average is not None or type(name) is not str:
             return None
         cdef _Remembered it = self.known.get(name)
@@ -117,4 +119,4 @@ cdef class NamedCalls:
         self.known[name] = it
 
 
-MOST_NAMES = 4096  # that are remembered of one set
+MOST_NAMES = 4096  # maximum number of cached names of one set

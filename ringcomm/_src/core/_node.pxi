@@ -1,4 +1,4 @@
-# A host's ranks: the memory that they share, and who looks after them.
+# The ranks of a host: the memory that they share, detection of dead processes, and the guardian.
 from posix.unistd cimport getpid
 
 cdef extern from "shm/node.hpp" namespace "ringcomm" nogil:
@@ -41,7 +41,7 @@ cdef extern from "shm/guardian.hpp" namespace "ringcomm" nogil:
 
 
 cdef class Processes:
-    """Processes of this host, by number, and which of them have ended."""
+    """A set of this host's processes, by id, that detects which of them ended."""
     cdef shared_ptr[CProcesses] it
 
     def __init__(self):
@@ -54,7 +54,7 @@ cdef class Processes:
 
 
 cdef class Node:
-    """The arenas of this host's ranks, mapped."""
+    """The mapped arenas of this host's ranks."""
     cdef shared_ptr[CNode] it
 
     def __init__(self, int rank, fds: Sequence[int]):
@@ -62,7 +62,7 @@ cdef class Node:
         self.it = make_shared[CNode](rank, all_fds)
 
     @staticmethod
-    def make_arena() -> int:  # a file descriptor, the caller's to close
+    def make_arena() -> int:  # a file descriptor, which the caller closes
         return c_make_arena()
 
     @staticmethod
@@ -81,11 +81,11 @@ cdef class Node:
     @property
     def size(self) -> int: return self.it.get().size()
 
-    def reserve_leader_scratch(self, int slot) -> None:  # what a slot needs for ranks of several hosts to compare calls
+    def reserve_leader_scratch(self, int slot) -> None:  # for consistency checks between hosts
         c_reserve_leader_scratch(self.it.get()[0], slot)
 
     def kill(self, int rank) -> None:
-        """For ranks that are threads: that one sends and receives nothing more."""
+        """Simulates the death of a rank, if ranks are threads: it sends and receives nothing more."""
         c_mark_failed(self.it.get()[0], rank)
 
     def watch(self, pidfds: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ cdef class Node:
 
 
 cdef class SharedMemory:
-    """Memory in this rank's arena, until nobody holds it any more."""
+    """Memory in this rank's arena, which is freed with this object."""
     cdef shared_ptr[CNode] node
     cdef uint64_t offset
     cdef int pid
@@ -125,7 +125,8 @@ cdef class SharedMemory:
         self.address = <uintptr_t>self.node.get().at(self.node.get().rank(), self.offset)
 
     def __dealloc__(self):
-        # A forked child's copy is not the owner: freeing gives pages of the file back, which are its parent's too.
+        # A forked child's copy does not own the memory: freeing would release pages of the file
+        # that the parent uses.
         if self.node and self.pid == getpid():
             self.node.get().free(self.offset)
 
@@ -137,8 +138,9 @@ cdef shared_ptr[CNode] node_of(node) except *:
 
 def start_guardian(
         guarded: Sequence[tuple[int, int, str]], int to, int after, int grace, command: Sequence[str]) -> int:
-    """Forks a process that names the first rank of this host to end, and ends the job (csrc/shm/guardian.hpp): pidfd,
-    connection and line of each, and what follows. Returns its process id."""
+    """Forks the guardian, which reports the first rank of this host that ends, and ends the job. `guarded`: (pidfd,
+    connection, line) of each rank; the other arguments are those of DeathAction (csrc/shm/guardian.hpp). Returns the
+    guardian's process id."""
     cdef vector[CGuarded] processes
     cdef CGuarded one
     cdef CDeathAction action
@@ -152,5 +154,5 @@ def start_guardian(
 
 
 def set_time_slice(int64_t ns) -> bool:
-    """Of this thread and those that it starts (csrc/base/time_slice.hpp)."""
+    """Sets the time slice of this thread and of threads that it starts (csrc/base/time_slice.hpp)."""
     return bool(c_set_time_slice(ns))

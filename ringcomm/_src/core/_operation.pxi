@@ -1,4 +1,4 @@
-# What a caller holds of work that the worker does.
+# Operations: the caller's handle of work that the worker does.
 cdef extern from "border/named.hpp":
     cbool c_failed "ringcomm_border::failed"(const COperation&) nogil
     void c_check "ringcomm_border::check"(const COperation&) except +translate
@@ -62,24 +62,24 @@ cdef class Operation:
             self.worker.get().hurry()
         return self.it.get().done()
 
-    def over(self) -> bool:  # done, and nothing is on its way to buffers on a GPU: they may go
-        """Nothing uses the buffers any more."""
+    def over(self) -> bool:  # True if done and no copy to a GPU is in progress
+        """Returns True if the core does not use the buffers any more."""
         if not self.done() or (c_failed(self.it.get()[0]) and orphaned_messages() > 0):
             return False
         return self.order is None or c_landed(self.order.it)
 
-    cpdef bint wait(self, double seconds=-1) except -1:  # negative: for ever; Ctrl-C raises
+    cpdef bint wait(self, double seconds=-1) except -1:  # negative: no limit; Ctrl-C raises
         return wait_until_done(self.it, self.worker, seconds)
 
-    cpdef check(self):  # raises what the operation met
+    cpdef check(self):  # raises the operation's error
         raise_failure(self.it)
 
     @property
     def counts(self) -> list[int]: return list(self.it.get().counts)
 
     @property
-    def last_joined(self) -> int: return self.it.get().last_joined  # of a join: the world's rank that was last
+    def last_joined(self) -> int: return self.it.get().last_joined  # for a join: the global rank that was last
 
-    def output(self) -> tuple[int, int] | None:  # (address, bytes), alive as long as this object
+    def output(self) -> tuple[int, int] | None:  # (address, bytes), valid as long as this object
         cdef uintptr_t address = c_output_of(self.it.get()[0])
         return None if address == 0 else (address, self.it.get().output_bytes)

@@ -1,4 +1,4 @@
-# Messages between two ranks.
+# Point-to-point messages of a communicator: blocking calls, requests, and probes.
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
 
 cdef extern from "p2p/request.hpp" namespace "ringcomm" nogil:
@@ -52,7 +52,7 @@ PROC_NULL: int = kProcNull
 @freelist(64)
 @auto_pickle(True)
 cdef class Status:
-    """Of a message: who sent it, with which tag, how long it is."""
+    """The status of a message: its source rank, its tag, and its size in bytes."""
     cdef readonly int source, tag
     cdef readonly uint64_t nbytes
     cdef readonly bint cancelled
@@ -64,7 +64,7 @@ cdef class Status:
         return made
 
     def count(self, dtype: Any = "uint8") -> int:
-        """Elements of ``dtype``. ValueError if the bytes are no whole number of them."""
+        """Returns the number of elements of ``dtype``. Raises ValueError if the bytes are no whole number of them."""
         from numpy import dtype as as_dtype
         whole, rest = divmod(self.nbytes, as_dtype(dtype).itemsize)
         if rest:
@@ -81,8 +81,8 @@ cdef class Status:
         return f"<ringcomm.Status: source {self.source}, tag {self.tag}, {self.nbytes} bytes{', cancelled' if self.cancelled else ''}>"
 
 
-cdef list unfinished_messages = []  # requests that were dropped, or interrupted, before they were done
-cdef list lent_arrays = []  # of requests that failed while MPI or a peer had their memory, which may use it even so
+cdef list unfinished_messages = []  # requests dropped or interrupted before they were done
+cdef list lent_arrays = []  # arrays of failed requests, never freed: MPI or a peer may use them
 
 
 cdef int let_messages_go() except -1:
@@ -96,7 +96,7 @@ cdef int let_messages_go() except -1:
 
 
 cdef class MessageRequest:
-    """A send or receive under way. Its array stays alive until it is done."""
+    """A send or receive in progress. It keeps its array alive until it is done."""
     cdef shared_ptr[CMessage] it
     cdef Messages messages
     cdef object array  # keeps the memory
@@ -105,14 +105,14 @@ cdef class MessageRequest:
         return self.it.get().done()
 
     def test(self) -> bool:
-        """Whether it is done; lets messages move. What it met is raised by wait()."""
+        """Makes progress and returns True if the request is done. Only wait() raises the request's error."""
         if not self.over() and not in_child:
             with nogil:
                 self.messages.it.get().progress()
         return self.over()
 
     def wait(self, timeout: float | None = None) -> Status:
-        """Waits until it is done. TimeoutError after so many seconds: it goes on."""
+        """Blocks until it is done. Raises TimeoutError after ``timeout`` seconds; the request continues."""
         cdef double seconds = -1 if timeout is None else timeout
         cdef cbool finished = self.over()
         if not finished:
@@ -132,7 +132,7 @@ cdef class MessageRequest:
     def name(self) -> str: return self.text()  # "send(dest=1, tag=0) of 8 bytes"
 
     def cancel(self) -> bool:
-        """Takes back a receive that no message has matched: it is then done, and its status is ``cancelled``."""
+        """Cancels a receive that has matched no message. It is done then, with the status ``cancelled``."""
         return bool(self.messages.it.get().cancel(self.it.get()[0]))
 
     cdef text(self):
@@ -142,7 +142,7 @@ cdef class MessageRequest:
         return f"<ringcomm.MessageRequest {self.text()}: {'done' if self.over() else 'under way'}>"
 
     def __del__(self):
-        if in_child or not self.it:  # never begun
+        if in_child or not self.it:  # never started
             return
         if not self.over():
             unfinished_messages.append(self)
@@ -151,7 +151,7 @@ cdef class MessageRequest:
 
 
 cdef class Messages:
-    """A communicator's messages. Arrays are (address, bytes, what keeps them), or NumPy's own."""
+    """The messages of a communicator. `describe` returns (address, bytes, owner of the memory, is plain NumPy)."""
     cdef shared_ptr[CPointToPoint] it
     cdef shared_ptr[CMessageSource] source
     cdef shared_ptr[CWorker] worker
@@ -174,7 +174,7 @@ cdef class Messages:
         self.describe = describe
 
     cdef object memory(self, array, bint written, void** data, size_t* nbytes):
-        """Of an array, and what keeps it."""
+        """Stores address and size of an array. Returns the owner of its memory."""
         cdef Py_ssize_t known = self.sizes.bytes_of(<PyObject*>array, <PyTypeObject*>array_type, written)
         if known >= 0:
             data[0], nbytes[0] = data_of(<PyObject*>array), known
@@ -200,7 +200,7 @@ cdef class Messages:
         return status
 
     cdef keep(self, arrays, Remains& remains):
-        """As long as somebody has the memory of a request that has failed."""
+        """Keeps arrays of a failed request alive as long as MPI or a peer may use their memory."""
         cdef MessageRequest made
         if remains.lent:
             lent_arrays.append(arrays)
@@ -226,7 +226,7 @@ cdef class Messages:
         cdef CEnvelope status
         cdef object keeps_too = self.memory(out, True, &into, &room), keeps = self.memory(x, False, &data, &nbytes)
         if <uintptr_t>data < <uintptr_t>into + room and <uintptr_t>into < <uintptr_t>data + nbytes:
-            keeps = PyBytes_FromStringAndSize(<char*>data, nbytes)  # received data must not overwrite what is still to be sent
+            keeps = PyBytes_FromStringAndSize(<char*>data, nbytes)  # they overlap: received data must not overwrite it
             data = PyBytes_AsString(keeps)
         try:
             with nogil:
@@ -261,11 +261,12 @@ cdef class Messages:
         return Status.of(found, False) if there else None
 
     def sent(self) -> list[int]:
-        """Messages to each rank so far; empty where all ranks share memory."""
+        """Returns the number of messages sent to each rank so far; empty if all ranks share memory."""
         return self.it.get().sent()
 
     def close(self, sent_here: Sequence[int]) -> list[str]:
-        """Texts of what was never received, or has not ended. `sent_here`: what each rank's sent() says of this one."""
+        """Closes. Returns texts of unreceived messages and unfinished requests. `sent_here`: messages that each rank
+        has sent to this rank."""
         cdef vector[string] lines
         cdef vector[uint64_t] sent = sent_here
         with nogil:
@@ -274,12 +275,12 @@ cdef class Messages:
         let_messages_go()
         return [line.decode() for line in lines]
 
-    def leave(self) -> list[str]:  # the same
+    def leave(self) -> list[str]:  # close() that is not collective
         cdef vector[string] lines
         with nogil:
             lines = self.it.get().leave()
             self.worker.get().remove(<shared_ptr[CSource]>self.source)
         return [line.decode() for line in lines]
 
-    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # by process number
+    def watch(self, Processes processes not None, rank_of: dict[int, int]) -> None:  # rank_of: process id -> rank
         self.it.get().watch(<shared_ptr[const CProcesses]>processes.it, rank_of)

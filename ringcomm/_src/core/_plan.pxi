@@ -1,4 +1,5 @@
-# Plans: the buckets of a training step.
+# Plans: the buckets of a training step. Optimizers of the bindings begin a step, mark buckets
+# ready, and finish it.
 cdef extern from "border/named.hpp":
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
 
@@ -32,14 +33,14 @@ cdef class Plan:
     def ready(self, size_t bucket) -> None:
         self.it.get().ready(bucket)
 
-    def ready_at(self, size_t bucket, DeviceOrder order not None) -> None:  # one on a GPU
+    def ready_at(self, size_t bucket, DeviceOrder order not None) -> None:  # for a bucket on a GPU
         self.it.get().ready(bucket, order.it)
 
-    def finish(self, bytes present not None) -> Operation:  # of the result, counts: per item, how many ranks had it
+    def finish(self, bytes present not None) -> Operation:  # its counts: number of ranks that had each item
         cdef vector[uint8_t] items = present
         return Operation.wrap(self.it.get().finish(items), self.worker)
 
-    def feedback(self) -> Feedback | None:  # of its buckets; ValueError while a step is under way
+    def feedback(self) -> Feedback | None:  # residuals of its buckets; ValueError during a step
         cdef Feedback found = Feedback.__new__(Feedback)
         found.it = c_feedback_of(self.it)
         return found if found.it else None

@@ -1,4 +1,4 @@
-# Memory of this rank's arena for libraries that allocate by themselves.
+# Memory of this rank's arena for libraries that allocate memory themselves, and for NumPy's arrays.
 cdef extern from "shm/block_pool.hpp" namespace "ringcomm" nogil:
     cdef cppclass CBlockPool "ringcomm::BlockPool":
         CBlockPool(shared_ptr[CNode])
@@ -12,7 +12,7 @@ cdef extern from "shm/served_memory.hpp" namespace "ringcomm" nogil:
 
 
 cdef class BlockPool:
-    """Blocks of a few sizes in this rank's arena, used again and again (csrc/shm/block_pool.hpp)."""
+    """A pool of reusable blocks of a few sizes in this rank's arena (csrc/shm/block_pool.hpp)."""
     cdef shared_ptr[CBlockPool] it
 
     def __init__(self, Node node not None):
@@ -26,8 +26,8 @@ cdef class BlockPool:
 
 
 def serve_library(library: str) -> bool:
-    """Makes a loaded library take big blocks from the pools that serve, for the life of the process; False: it cannot
-    be done here (csrc/shm/served_memory.hpp)."""
+    """Makes a loaded library allocate big blocks from the serving pools, until the process ends. Returns False if this
+    is not possible here (csrc/shm/served_memory.hpp)."""
     return c_serve_library(library.encode())
 
 
@@ -49,5 +49,5 @@ def numpy_memory(Node node not None) -> Any:  # a handler, in a capsule, that al
     return c_numpy_memory(node.it)
 
 
-def set_numpy_memory(handler: Any) -> Any:  # the handler until now
+def set_numpy_memory(handler: Any) -> Any:  # returns the previous handler
     return c_set_numpy_memory(handler)

@@ -1,4 +1,5 @@
-# What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+# Requests: one call with its arguments. Python fills a request once and passes it unchanged to a
+# channel, a queue, or the engine.
 cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCall "ringcomm::Call":
         Collective collective
@@ -34,7 +35,7 @@ cdef extern from "border/call_cache.hpp":
 
 
 cdef class Request:
-    """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+    """One call with its arguments, for a channel, a queue, or the engine.
 
     finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
     """
@@ -86,11 +87,11 @@ cdef class Request:
 
     @property
     def written(self) -> tuple[int, int]:
-        """Address and bytes of the caller's memory that gets the result; read-only."""
+        """Address and size in bytes of the caller's memory that receives the result; read-only."""
         return <uintptr_t>self.it.call.output, self.span.written
 
     cpdef set_location(self, DeviceOrder order):
-        """For another call on the same arrays of a GPU, in an order of its own."""
+        """Sets the stream order, for another call on the same arrays of a GPU."""
         self.order = order
         c_set_location(self.it.call, order.it)
 
@@ -104,7 +105,7 @@ cdef class Request:
     def name(self, str name not None): self.it.call.name = name.encode()
 
     @property
-    def algorithm(self) -> str: return self.it.call.algorithm.decode()  # "": chosen
+    def algorithm(self) -> str: return self.it.call.algorithm.decode()  # "": the core chooses
 
     @algorithm.setter
     def algorithm(self, str algorithm not None): self.it.call.algorithm = algorithm.encode()

@@ -1,4 +1,4 @@
-# Schedules as Python sees them: plain tuples, made from and into the core's.
+# Schedules, algorithms and prices for Python: conversion between tuples and the core's types.
 cdef extern from "<string_view>" namespace "std" nogil:
     cdef cppclass string_view "std::string_view":
         pass
@@ -14,7 +14,7 @@ cdef extern from "base/types.hpp" namespace "ringcomm" nogil:
     cdef cppclass CDTypeInfo "ringcomm::DTypeInfo":
         string_view name
         size_t size
-    # These are arrays, of which the methods do.
+    # These are std::arrays; Cython needs only methods that vector has too.
     vector[CDTypeInfo] kDTypes
     vector[string_view] kOpNames, kCollectiveNames
 
@@ -105,7 +105,7 @@ class Price(NamedTuple):
     messages: int
     bytes: float
     reduced: float
-    rounds: int  # of one instance
+    rounds: int  # rounds of one instance
 
 
 class AlgorithmInfo(NamedTuple):
@@ -116,7 +116,7 @@ class AlgorithmInfo(NamedTuple):
 
 
 class Network(NamedTuple):
-    """What prices schedules (csrc/schedule/network.hpp): seconds, per message, byte sent, byte reduced, byte copied."""
+    """The cost model of schedules: seconds per message, byte sent, byte reduced, byte copied (schedule/network.hpp)."""
 
     alpha: float
     beta: float
@@ -129,11 +129,11 @@ class Network(NamedTuple):
 
 
 class Option(NamedTuple):
-    name: str  # an algorithm's; "shared"; "two_level:" and the name of the one between hosts
+    name: str  # an algorithm; "shared"; or "two_level:" and the algorithm between hosts
     segment: int
     window: int
     price: Price
-    chosen: bool  # of those it is listed with
+    chosen: bool  # the core would choose it among the listed options
 
 
 cdef CNetwork network_of(it) except *:
@@ -156,7 +156,7 @@ cdef int position(tuple names, name, what) except -1:
 
 
 cdef class Schedule:
-    """One rank's schedule. See csrc/schedule/schedule.hpp for what it means."""
+    """The schedule of one rank (csrc/schedule/schedule.hpp)."""
     cdef CSchedule it
 
     def __init__(
@@ -212,7 +212,7 @@ def algorithms() -> list[AlgorithmInfo]:
 
 
 def check_algorithm(collective: str, str name, int size=0) -> None:
-    """ValueError unless calls of `size` ranks (0: any number) may ask for it: a built-in, or "shared"."""
+    """Raises ValueError unless `name` is "shared" or a built-in algorithm for `size` ranks (0: any number)."""
     c_check_algorithm(<Collective>position(COLLECTIVES, collective, "collective"), name.encode(), size)
 
 
@@ -232,7 +232,7 @@ cdef vector[CSchedule] schedules_of(schedules) except *:
 
 
 def prove(schedules: Sequence[Schedule]) -> str | None:
-    """None if proved, else why not. Decides the operand orders that are open: the lowest rank's data comes first."""
+    """Returns None if proved, else the reason. Decides open operand orders: the lowest rank's data comes first."""
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef CProof proof
     cdef size_t rank
@@ -244,8 +244,8 @@ def prove(schedules: Sequence[Schedule]) -> str | None:
 
 
 def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
-    """0 to 1, how complete block `b` of rank `r` is when its round `i` begins: `[r][i][b]`, with one more entry for the
-    end. Raises ValueError if ranks wait for each other for ever."""
+    """Returns, as `[r][i][b]`, how complete (0 to 1) block `b` of rank `r` is when its round `i` begins, with one more
+    entry for the end. Raises ValueError if ranks deadlock."""
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef vector[vector[vector[double]]] history
     with nogil:
@@ -254,7 +254,7 @@ def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
 
 
 def digest(schedules: Sequence[Schedule]) -> bytes:
-    """16 bytes, equal only for equal schedules of all ranks."""
+    """Returns a hash of 16 bytes, equal only for equal schedules of all ranks."""
     cdef vector[int] numbers
     cdef CSchedule* it
     cdef CStep step
@@ -279,7 +279,7 @@ def digest(schedules: Sequence[Schedule]) -> bytes:
 
 
 def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t segment=0, size_t window=1) -> Price:
-    """Of the schedules of all ranks, each on a host of its own. segment: bytes of an instance, 0: all in one."""
+    """Prices the schedules of all ranks, each on a separate host. segment: bytes of an instance; 0: one instance."""
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef CNetwork links = network_of(network)
     cdef CPrice it
@@ -289,11 +289,11 @@ def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t
 
 
 cdef class Menu:
-    """Every built-in way to run a collective on some ranks, priced (csrc/collectives/choose.hpp)."""
+    """The priced algorithms and routes for a collective on a group of ranks (csrc/collectives/choose.hpp)."""
     cdef unique_ptr[CMenu] it
 
     def __init__(self, collective: str, int size, hosts: Sequence[int] | None, network: Network):
-        """hosts: of each rank; None: each has one of its own."""
+        """hosts: the host of each rank; None: each rank has its own."""
         cdef vector[int] host_of
         if hosts is not None:
             if len(hosts) != size:
@@ -304,8 +304,8 @@ cdef class Menu:
     def options(
             self, name: str, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0,
             size_t window=0, uint64_t wire=0) -> list[Option]:
-        """What `name` stands for ("": all), each with its cheapest cut; segment, window: where they are fixed.
-        memory: also where the ranks of a host share memory. wire: what float32 travels as (wire_code)."""
+        """Returns the options for `name` ("": all), each with its cheapest cut. segment, window: fixed values; 0: free.
+        memory: include routes through shared memory. wire: wire format of float32 (wire_code)."""
         cdef string wanted = name.encode()
         cdef vector[COption] found
         cdef CMenu* menu = self.it.get()

@@ -1,4 +1,5 @@
-# Weights and clocks in memory that the ranks of a host share.
+# The parameter store: weights and clocks in memory that the ranks of a host share, and requests to
+# the ranks of other hosts that own weights.
 cdef extern from "border/store.hpp" namespace "ringcomm::store" nogil:
     ctypedef struct CRuleOptions "ringcomm::kernels::RuleOptions":
         double lr, momentum, dampening, weight_decay, beta1, beta2, eps, lr_decay, scale, alpha, compensate
@@ -89,7 +90,7 @@ ARRIVALS: tuple[str, ...] = ("applied", "gathered", "dropped", "full")
 
 
 cdef class RuleOptions:
-    """A rule, and its options (csrc/kernels/update.hpp)."""
+    """An update rule with its options (csrc/kernels/update.hpp)."""
     cdef CRuleOptions it
     cdef readonly int rule
 
@@ -107,18 +108,18 @@ cdef class RuleOptions:
 
     @property
     def states(self) -> int:
-        """Arrays that it keeps beside the weights."""
+        """Number of state arrays that the rule keeps in addition to the weights."""
         return c_states_of(<CUpdateRule>self.rule, self.it)
 
 
 def update(RuleOptions how not None, uintptr_t weights, uintptr_t gradient, uintptr_t result, size_t count) -> None:
-    """Of float32 arrays at addresses, by a rule without state: for those who measure it."""
+    """Applies a rule without state to float32 arrays at addresses; benchmarks use it."""
     with nogil:
         c_update(<CUpdateRule>how.rule, how.it, weights, gradient, result, count)
 
 
 cdef class Clocks:
-    """How far each worker is (csrc/param_server/clocks.hpp); None: it has finished."""
+    """The clocks of all workers (csrc/param_server/clocks.hpp); None: the worker has finished."""
     cdef shared_ptr[CClocks] it
     cdef shared_ptr[CNode] node
 
@@ -139,7 +140,7 @@ cdef class Clocks:
 
     def live(self) -> int: return self.it.get().live()
 
-    def wait(self, int worker, int64_t clock, double seconds) -> bool:  # worker -1: all of them
+    def wait(self, int worker, int64_t clock, double seconds) -> bool:  # worker -1: all workers
         cdef int64_t longest = <int64_t>(seconds * 1e9)
         cdef cbool there
         with nogil:
@@ -159,8 +160,9 @@ cdef class Clocks:
 
 
 cdef class Shard:
-    """Weights that any rank of the host applies a rule to (param_server/shard.hpp). `many` > 0: gradients are gathered,
-    in `sums` sums: one, or each worker's own, of which this view's is number `sum`. Arrays are addresses; 0: none."""
+    """A shard of weights to which any rank of the host applies a rule (param_server/shard.hpp). `many` > 0: gradients
+    are gathered in `sums` sums (one, or one for each worker); this view adds to number `sum`. Arrays are addresses;
+    0: none."""
     cdef shared_ptr[CShard] it
     cdef CGathering gathering
 
@@ -188,7 +190,7 @@ cdef class Shard:
 
     def apply(
             self, RuleOptions how not None, size_t first, size_t count, uintptr_t gradient, uintptr_t pulled,
-            uintptr_t result) -> int:  # the version before
+            uintptr_t result) -> int:  # the previous version
         cdef uint64_t[2] all
         all[0], all[1] = first, count
         return self.apply_ranges(how, <uintptr_t>&all[0], 1, gradient, pulled, result)
@@ -203,7 +205,7 @@ cdef class Shard:
         return before
 
     def gather(self, RuleOptions how not None, uint64_t clock, uintptr_t gradient, Clocks clocks not None) -> str:
-        """One of ARRIVALS."""
+        """Adds a gradient and returns its outcome, one of ARRIVALS."""
         cdef CArrival arrival
         with nogil:
             arrival = self.it.get().gather(self.gathering, clock, <CUpdateRule>how.rule, how.it, <void*>gradient, clocks.it.get()[0])
@@ -215,12 +217,12 @@ cdef class Shard:
             applied = self.it.get().settle(self.gathering, <CUpdateRule>how.rule, how.it, clocks.it.get()[0])
         return bool(applied)
 
-    def claim(self, Clocks clocks not None, uintptr_t sum) -> int:  # how many have been gathered; 0: not enough yet
+    def claim(self, Clocks clocks not None, uintptr_t sum) -> int:  # number of gathered gradients; 0: not enough yet
         return self.it.get().claim(self.gathering, clocks.it.get()[0], <void*>sum)
 
     def release(self) -> None: self.it.get().release()
 
-    def average_with(self, Shard other not None) -> tuple[int, int]:  # versions of both before it
+    def average_with(self, Shard other not None) -> tuple[int, int]:  # previous versions of both
         cdef pair[uint64_t, uint64_t] before
         with nogil:
             before = self.it.get().average_with(other.it.get()[0])
@@ -228,7 +230,8 @@ cdef class Shard:
 
 
 cdef class Asked(Operation):
-    """Of a server. Once it is done: the version before, gathered updates made, and what became of the gradient."""
+    """A request to a server. Its fields are valid once it is done: the previous version, the number of gathered
+    updates, and the outcome of the gradient."""
     cdef shared_ptr[CAsked] asked
     cdef object arrays
 
@@ -241,11 +244,11 @@ cdef class Asked(Operation):
 
 
 cdef class StoreService:
-    """A store between ranks that share no memory (csrc/param_server/service.hpp). Every rank makes one."""
+    """The store's service between ranks that share no memory (csrc/param_server/service.hpp). Every rank makes one."""
     cdef shared_ptr[CStoreService] it
     cdef shared_ptr[CEngine] engine
     cdef shared_ptr[CWorker] worker
-    cdef list under_way  # the core writes to their arrays until they are done
+    cdef list under_way  # unfinished requests: the core writes to their arrays
 
     def __init__(self, Engine engine not None):
         self.engine, self.worker, self.under_way = engine.it, engine.worker, []
@@ -289,7 +292,7 @@ cdef class StoreService:
 
 
 cdef class HostLock:
-    """A lock in shared memory, 64 zeros at first (csrc/param_server/lock.hpp). It must outlive the object."""
+    """A lock in shared memory, initially 64 zero bytes, which must outlive the object (csrc/param_server/lock.hpp)."""
     cdef CLock* it
     cdef shared_ptr[CNode] node
     cdef int rank

@@ -1,4 +1,4 @@
-# What ranks send messages by.
+# Transports, which send messages between ranks: through MPI, or between threads in tests.
 cdef extern from "border/transport.hpp":
     shared_ptr[CTransport] c_mpi_transport "ringcomm_border::mpi_transport"(const string&, uint64_t, int, int, int, MpiLibrary) except +translate
 
@@ -45,7 +45,7 @@ cdef class Transport:
             str extension_path, uint64_t comm, int rank, int size, int tag_limit, *, size_t handle_size,
             size_t status_size, uint64_t byte_type, uint64_t null_request, size_t status_source_offset,
             size_t status_error_offset, int any_source, int undefined) -> Transport:
-        """`library`: of this MPI, as ringcomm._src.platform.mpi_library.describe finds it."""
+        """Makes a transport through MPI. ringcomm._src.platform.mpi_library.describe returns the keyword arguments."""
         cdef MpiLibrary library
         library.handle_size, library.status_size = handle_size, status_size
         library.byte_type, library.null_request = byte_type, null_request
@@ -69,6 +69,6 @@ cdef class Transport:
     def tag_limit(self) -> int: return self.it.get().tag_limit()
 
     def counts(self) -> tuple[list[int], list[int]]:
-        """Messages sent to each rank, and received from each, since the transport was made."""
+        """Returns the numbers of messages sent to each rank and received from each rank, since its creation."""
         cdef CMessageCounts counts = self.it.get().counts()
         return list(counts.sent), list(counts.received)

@@ -1,4 +1,4 @@
-# What elements travel as, and what encoders hold back.
+# Wire formats, their encoders and decoders, and the residuals of error feedback.
 cdef extern from "codecs/wire_format.hpp" namespace "ringcomm" nogil:
     cdef cppclass CWire "ringcomm::Wire":
         pass
@@ -35,26 +35,26 @@ def wire_formats() -> tuple[str, ...]:
 
 
 def wire_code(str name, int mode=-1, int group=-1, float amount=-1) -> int:
-    """What names the format to the core; what is negative is as usual. Raises ValueError if there is none such."""
+    """Returns the core's code of a wire format. Negative arguments select defaults. ValueError: unknown format."""
     return c_wire_code(name.encode(), mode, group, amount)
 
 
 def wire_ratio(uint64_t code, int dtype) -> float:
-    """Bytes sent for each byte of data of this dtype; 1: it travels as it is."""
+    """Returns the bytes sent for each byte of this dtype; 1: elements are not encoded."""
     return c_wire_ratio(code, dtype)
 
 
 def wire_rounds(uint64_t code) -> bool:
-    """Whether it does no more than round, and so has nothing to hold back."""
+    """Returns True if the format only rounds, and so has no residuals."""
     return bool(c_rounds(wire_of(code)))
 
 
-def wire_text(uint64_t code) -> str:  # with parameters
+def wire_text(uint64_t code) -> str:  # includes its parameters
     return c_text_of(wire_of(code)).decode()
 
 
 cdef class Feedback:
-    """What encoders hold back (csrc/codecs/feedback.hpp)."""
+    """The residuals of error feedback (csrc/codecs/feedback.hpp)."""
     cdef shared_ptr[CFeedback] it
 
     def __init__(self, counts: Sequence[int]):
@@ -85,7 +85,7 @@ cdef class Feedback:
 
 
 cdef class Codec:
-    """A wire format's encoder and decoder, of arrays at addresses: for those who measure it."""
+    """The encoder and decoder of a wire format, on arrays at addresses; benchmarks use it."""
     cdef shared_ptr[CCodec] it
 
     def __init__(self, uint64_t code, int dtype, Feedback feedback=None):
@@ -98,7 +98,7 @@ cdef class Codec:
         return self.it.get().capacity(count)
 
     def encode(self, uintptr_t block, size_t count, uintptr_t wire) -> int:
-        """Bytes; the block becomes what they decode to."""
+        """Encodes a block and returns the number of bytes. The block gets the values that they decode to."""
         cdef size_t nbytes
         with nogil:
             nbytes = c_encode(self.it.get()[0], block, count, wire)

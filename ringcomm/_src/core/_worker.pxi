@@ -1,4 +1,4 @@
-# The worker, which gives turns to whatever has something pending.
+# The worker, which gives turns to its sources of work: queues, engines and messages.
 cdef extern from "engine/worker/worker.hpp" namespace "ringcomm" nogil:
     cdef cppclass CSource "ringcomm::Source":
         pass

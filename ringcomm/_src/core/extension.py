@@ -1,5 +1,7 @@
-"""Checks, when ringcomm is imported, that its compiled extension is there. The root of a clone hides the installed
-package, because Python looks in the current folder first."""
+"""Checks, when ringcomm is imported, that its compiled extension is present.
+
+The root of a clone hides an installed package, because Python searches the current folder first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ MISSING = "ringcomm is imported from a folder of sources without its compiled ex
 
 
 def check() -> None:
-    """Raises ImportError that names the folder."""
+    """Raises ImportError, which names the folder, if the extension is missing."""
     if importlib.util.find_spec("ringcomm._src.core._core") is None:
         folder = os.path.abspath(__file__).rpartition(f"{os.sep}_src{os.sep}")[0]
         raise ImportError(

@@ -1,4 +1,5 @@
-// Methods called without arguments (_array_keys.pxi), in the fastest way that the ABI has.
+// Calls of methods without arguments, for keys of arrays (_array_keys.pxi), by the fastest function
+// that the ABI has.
 #pragma once
 
 #include <Python.h>

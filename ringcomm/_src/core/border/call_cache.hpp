@@ -1,4 +1,5 @@
-// The cache of prepared calls (_call_cache.pxi): how it recognises NumPy arrays, and what it keeps of each call.
+// The cache of prepared calls (_call_cache.pxi): recognition of NumPy arrays, and the entries. A
+// channel's try_cached() looks calls up and runs them.
 #pragma once
 
 #include "border/numpy.hpp"
@@ -13,7 +14,7 @@ namespace ringcomm_border {
 using namespace ringcomm;
 constexpr int kMostDimensions = 8;
 
-// An object that is held, or none.
+// An owned reference to a Python object, or null.
 class Held {
  public:
   Held() = default;
@@ -29,7 +30,7 @@ class Held {
   PyObject* it_ = nullptr;
 };
 
-// What plain arrays of one kind have in common; or no array at all (a barrier's).
+// The type, dtype and shape that plain arrays of one kind share; or no array (for a barrier).
 class ArrayKind {
  public:
   bool fits(PyObject* object, bool written) const {
@@ -41,9 +42,9 @@ class ArrayKind {
            PyArray_NDIM(array) == dimensions_ && std::equal(shape_, shape_ + dimensions_, PyArray_DIMS(array));
   }
   void forget() { type_ = nullptr; }
-  // `array` is one, or None; but of this shape.
+  // Learns the kind of `array`, which may be None, but with this shape.
   void learn(PyObject* array, const std::vector<Py_ssize_t>& shape) {
-    descr_.hold(array == Py_None ? nullptr : dtype_of(array));  // so that no other comes to lie at its address
+    descr_.hold(array == Py_None ? nullptr : dtype_of(array));  // keeps its address from being reused
     dimensions_ = static_cast<int>(shape.size());
     std::copy(shape.begin(), shape.end(), shape_);
     type_ = Py_TYPE(array);
@@ -57,8 +58,8 @@ class ArrayKind {
   Py_ssize_t shape_[kMostDimensions];
 };
 
-// Bytes that a call reads and writes (aliasing.py). In place, what is read begins `offset` bytes after what is
-// written.
+// Numbers of bytes that a call reads and writes (aliasing.py). In place, the input begins `offset`
+// bytes after the output.
 struct Span {
   std::int64_t offset = 0, read = 0, written = 0;
   bool allows(const char* input, const char* output) const {
@@ -68,19 +69,19 @@ struct Span {
   }
 };
 
-// One prepared call. Some collectives exchange numbers first, one or as many as there are ranks. The call depends on
-// the numbers that arrive.
+// One prepared call. Some collectives exchange numbers first, one number or one for each rank, and
+// the call depends on the received numbers.
 struct CachedCall {
   ArrayKind given, result;
-  Held shape;  // of a new result
+  Held shape;  // shape of a new result
   Span span;
   Call call, exchange;
   bool exchanges = false;
-  std::vector<std::int64_t> cache_key;  // by the caller: numbers that the call depends on
+  std::vector<std::int64_t> cache_key;  // numbers from the caller that the call depends on
   std::vector<std::int64_t> sent, expected, received;
-  std::uint64_t numbers = 0;  // the expectation
+  std::uint64_t numbers = 0;  // expectation() of these entries
 
-  // The numbers that are expected, if every rank can be sure that the others' are as this one's say.
+  // Returns a hash of the expected numbers; 0 if they do not determine those of the other ranks.
   std::uint64_t expectation() const {
     const auto other = [&](std::int64_t number) { return number != expected[0]; };
     if (exchange.collective == Collective::alltoall &&
@@ -93,7 +94,7 @@ struct CachedCall {
     }
     return hash | 1;
   }
-  // `follows`: the call that the exchange is for, with `speculation` for its own.
+  // Returns the exchange, with the call `follows`, for which it is, as its speculation.
   Call exchange_call(Call& follows, Speculation& speculation) {
     Call made = exchange;
     if (speculation.numbers = numbers; numbers != 0) {
@@ -105,7 +106,7 @@ struct CachedCall {
     made.output = received.data();
     return made;
   }
-  // Entries are kept for each dtype, not for each op.
+  // Returns true if the op is valid for the dtype: entries depend on the dtype, not on the op.
   bool takes(int op, double pre, double post) const {
     const auto its = static_cast<Op>(op);
     return !computes(call.collective) ||
@@ -123,13 +124,13 @@ struct CachedCall {
   }
 };
 
-// Made where it is run: a call is much to move about.
+// Runs a cached call. Constructs the Call in place, because moving it is expensive.
 inline void run_cached(Channel& channel, const CachedCall& cached, const char* input, char* output, int op, int root,
                        double pre, double post, bool (*interrupted)()) {
   channel.run(cached.cached_call(input, output, op, root, pre, post), interrupted);
 }
 
-// The exchange that comes first; true if the call has taken place along with it.
+// Runs the exchange before a call. Returns true if the call ran within it.
 inline bool run_exchange(Channel& channel, CachedCall& cached, const char* input, char* output, int op, int root,
                          double pre, double post, bool (*interrupted)()) {
   Speculation speculation;
@@ -146,7 +147,7 @@ class CallCache {
     }
     return nullptr;
   }
-  CachedCall* renew(int collective) {  // to be learned anew
+  CachedCall* renew(int collective) {  // returns the oldest entry, to be overwritten
     Kept& kept = of(collective);
     CachedCall* const cached = &kept.entries[kept.next++ % kept.entries.size()];
     cached->given.forget();

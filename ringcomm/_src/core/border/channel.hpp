@@ -1,4 +1,4 @@
-// Channels (_channel.pxi), in types that Cython passes.
+// Functions of channels for _channel.pxi, with types that Cython can pass.
 #pragma once
 
 #include "collectives/channel.hpp"
@@ -19,7 +19,7 @@ inline std::shared_ptr<Channel> make_channel(std::shared_ptr<Transport> transpor
 inline std::string why_broken(const Channel& channel) {
   return channel.broken() ? channel.broken()->what() : std::string();
 }
-// The parts of `count` elements among all ranks stand for the counts of collectives that have some.
+// Returns the algorithm for a call. Collectives with counts get even parts of `count` elements.
 inline std::string choose(Channel& channel, Call call) {
   const auto size = static_cast<std::size_t>(channel.size());
   if (call.collective != Collective::allreduce && call.collective != Collective::reduce &&
@@ -29,7 +29,8 @@ inline std::string choose(Channel& channel, Call call) {
   }
   return channel.choose(call).name;
 }
-// A schedule's messages, on a buffer in segments, for who measures them: no call of the channel's.
+// Runs the messages of a schedule on a buffer, in segments, for benchmarks. It is not a call of the
+// channel.
 inline void run_messages(Channel& channel, const Schedule& borrowed, std::uintptr_t data, std::size_t nbytes,
                          std::size_t segment, std::size_t window, bool (*interrupted)()) {
   std::shared_ptr<const Schedule> schedule(std::shared_ptr<void>(), &borrowed);

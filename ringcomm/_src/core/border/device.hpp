@@ -1,4 +1,4 @@
-// Devices (_device.pxi), in types that Cython passes.
+// Functions of devices for _device.pxi, with types that Cython can pass.
 #pragma once
 
 #include "base/call.hpp"
@@ -10,7 +10,7 @@
 namespace ringcomm_border {
 using namespace ringcomm;
 inline CuStream stream_of(std::uintptr_t handle) { return reinterpret_cast<CuStream>(handle); }
-// Behind what all the streams hold.
+// Returns a location whose buffers are ready after the work that all the streams hold now.
 inline std::shared_ptr<DeviceLocation> device_location(int device, const std::vector<std::uintptr_t>& streams,
                                                        bool host_output) {
   std::vector<std::shared_ptr<MemoryLocation>> places;
@@ -23,7 +23,7 @@ inline void set_location(Call& call, std::shared_ptr<DeviceLocation> place) {
   call.place = std::move(place);
   call.on_device = true;
 }
-// Names of ways and why they are none, in turns; nothing before ranks have agreed.
+// Returns names of routes and reasons why they are unusable, alternating; empty before ranks agree.
 inline std::vector<std::string> device_route_statuses(Channel& channel) {
   std::vector<std::string> route_statuses;
   if (channel.device_state()) {
@@ -33,14 +33,14 @@ inline std::vector<std::string> device_route_statuses(Channel& channel) {
   return route_statuses;
 }
 inline bool landed(const std::shared_ptr<DeviceLocation>& place) { return !place || place->landed(); }
-// Between any two addresses, in the stream's order. `wait`: it has been done when this returns.
+// Copies between any two addresses, in stream order. `wait`: blocks until the copy is done.
 inline void device_copy(int device, std::uintptr_t to, std::uintptr_t from, std::size_t nbytes, std::uintptr_t stream,
                         bool wait) {
   Device& it = Device::get(device);
   if (nbytes > 0) it.call("copy between the device and the host", &Driver::copy, to, from, nbytes, stream_of(stream));
   if (wait) it.call("wait for a stream", &Driver::stream_synchronize, stream_of(stream));
 }
-// Elements of `size` bytes, each as far from the next in a dimension as strides say, in the stream's order.
+// Copies elements of `size` bytes between strided arrays, in stream order. Strides are in bytes.
 inline void device_arrange(int device, std::uintptr_t to, const std::vector<std::int64_t>& to_strides,
                            std::uintptr_t from, const std::vector<std::int64_t>& from_strides,
                            const std::vector<std::uint64_t>& shape, unsigned size, std::uintptr_t stream) {
@@ -49,7 +49,7 @@ inline void device_arrange(int device, std::uintptr_t to, const std::vector<std:
   Launcher(Device::get(device))
       .arrange(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), dimensions, size, stream_of(stream));
 }
-// Arrays, each from one address to another: by one kernel for as many as it takes.
+// Copies arrays, each from one address to another, with one kernel for the maximum number it takes.
 inline void device_pack(int device, const std::vector<std::uintptr_t>& from, const std::vector<std::uintptr_t>& to,
                         const std::vector<std::size_t>& counts, int dtype, std::uintptr_t stream) {
   std::vector<gpu::Tensor> tensors;
@@ -57,7 +57,7 @@ inline void device_pack(int device, const std::vector<std::uintptr_t>& from, con
     tensors.push_back({reinterpret_cast<const void*>(from[i]), reinterpret_cast<void*>(to[i]), counts[i]});
   Launcher(Device::get(device)).pack(std::move(tensors), static_cast<DType>(dtype), stream_of(stream));
 }
-// Which device's memory an address is in; -1: no device's.
+// Returns the device that has the memory at an address; -1: none.
 inline int device_of(std::uintptr_t data) {
   constexpr int kMemoryType = 2, kOrdinal = 9, kDeviceMemory = 2;  // CUpointer_attribute, CUmemorytype
   const Driver& driver = Device::get(0).driver();

@@ -1,4 +1,5 @@
-// Typed errors of the core as Python exceptions (_errors.pxi).
+// Conversion of the core's typed errors to Python exceptions (_errors.pxi). Cython calls
+// translate() for every exception that leaves the core.
 #pragma once
 
 #include <Python.h>
@@ -14,7 +15,7 @@ inline std::vector<PyObject*>& error_types() {
   static std::vector<PyObject*> types;
   return types;
 }
-inline void translate() {  // called by Cython with the GIL held, inside catch (...)
+inline void translate() {  // Cython calls it with the GIL, inside catch (...)
   try {
     throw;
   } catch (const ringcomm::Error& error) {
@@ -50,7 +51,7 @@ inline void clear_error_types() { error_types().clear(); }
 inline void rethrow(std::exception_ptr error) {
   if (error) std::rethrow_exception(error);
 }
-inline bool interrupted() {  // asked from a thread without the GIL
+inline bool interrupted() {  // called from a thread without the GIL
   PyGILState_STATE state = PyGILState_Ensure();
   const bool stop = PyErr_CheckSignals() != 0;
   PyGILState_Release(state);

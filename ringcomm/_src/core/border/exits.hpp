@@ -1,18 +1,21 @@
-// The status of the SystemExit that ends the interpreter (_exits.pxi): how it is found, and why in this way.
+// Finds the status of the SystemExit that ends the interpreter (_exits.pxi).
 //
-// A rank that ends with `sys.exit(1)` must end the job: its peers may compute for hours before they need it, and the
-// launcher waits with them. But an extension cannot ask Python for the status. When no handler is left, Python takes
-// the number out of the exception, destroys the exception, and then runs atexit's functions; `sys.last_value` is not
-// set, and Py_AtExit's functions get no argument. What else was tried:
-// - replacing `sys.exit` (done before Python 3.12, for another reason) does not see `raise SystemExit(1)`, and cannot
-//   tell an exit that the script catches from one that ends it;
-// - a wrapper around the script needs users to start their scripts differently;
-// - RankLeftError, which peers get without this, comes only when a peer needs this rank.
+// A rank that ends with `sys.exit(1)` must end the job: its peers may compute for hours before they
+// need it, and the launcher waits for them. But an extension cannot read the status from Python.
+// When no handler is left, Python takes the number out of the exception, destroys the exception,
+// and then runs atexit's functions. It does not set `sys.last_value`, and Py_AtExit's functions get
+// no argument. Rejected alternatives:
+// - A replacement of `sys.exit` (used before Python 3.12, for another reason) misses
+//   `raise SystemExit(1)`. It cannot distinguish an exit that the script catches from one that ends
+//   the script.
+// - With a wrapper around the script, users must start their scripts differently.
+// - RankLeftError, which peers get without this code, is raised only when a peer needs this rank.
 //
-// So the destructor of SystemExit is replaced, in the type's own table. An exception that the main thread destroys
-// while no Python frame runs is the one that ends the interpreter. The destructor's place is searched for, not assumed:
-// where CPython keeps it elsewhere nothing is replaced, and peers get RankLeftError. Every other SystemExit costs two
-// comparisons. tests/ranks/test_exits.py holds it for each Python that the matrix has.
+// So this code replaces the destructor of SystemExit, in the struct of the type. An exception that
+// the main thread destroys while no Python frame runs is the one that ends the interpreter. The
+// code searches for the destructor's slot. If CPython stores it elsewhere, nothing is replaced, and
+// peers get RankLeftError. Every other SystemExit costs two comparisons. tests/ranks/test_exits.py
+// checks it for each Python version of the test matrix.
 #pragma once
 
 #include <Python.h>
@@ -24,7 +27,7 @@
 #include <cstring>
 
 static destructor ringcomm_destroy_exit = nullptr;
-static Py_ssize_t ringcomm_code_of_exit = 0;  // where a SystemExit has its code
+static Py_ssize_t ringcomm_code_of_exit = 0;  // offset of the code in a SystemExit
 static unsigned long ringcomm_main_thread = 0;
 static int ringcomm_exit_status = 0;
 
@@ -38,14 +41,15 @@ static void ringcomm_see_exit(PyObject* self) {
       int overflow = 0;
       ringcomm_exit_status = static_cast<int>(PyLong_AsLongLongAndOverflow(code, &overflow) & 0xFF);
     } else {
-      ringcomm_exit_status = 1;  // what is no number is printed
+      ringcomm_exit_status = 1;  // Python prints a code that is no number, and exits with 1
     }
   }
   ringcomm_destroy_exit(self);
 }
 
-// `code_at` bytes from an exception's beginning is its code. A type's head is the same in every CPython: the destructor
-// is where Python says that it is, or nothing is watched.
+// Replaces the destructor of SystemExit. `code_at`: offset of the code in the exception, in bytes.
+// Searches only the head of the type, which all CPython versions share, for the slot that contains
+// the destructor; if none does, nothing is replaced.
 static void ringcomm_watch_exit(unsigned long main_thread, Py_ssize_t code_at) {
   constexpr std::size_t kWords = 16;
   void* const type = PyExc_SystemExit;

@@ -1,4 +1,4 @@
-// Graph operations of frameworks' graphs (_graph_ops.pxi), in types that Cython passes.
+// Functions of graph operations for _graph_ops.pxi, with types that Cython can pass.
 #pragma once
 
 #include <algorithm>
@@ -10,14 +10,15 @@
 
 namespace ringcomm_border {
 using namespace ringcomm;
-// Never destroyed: a framework's threads may run graphs while the process ends.
+// Returns the table, which is never destroyed: frameworks' threads may run graphs at process exit.
 inline GraphOpTable& graph_ops() {
   static auto& table = *new GraphOpTable;
   return table;
 }
 inline std::uintptr_t graph_op_functions() { return reinterpret_cast<std::uintptr_t>(graph_ops().functions()); }
 
-// A run for Python, where no library of a framework's does it: results in memory of ours, 64-byte aligned.
+// Inputs and results of a run from Python, without a framework's library. Results are in memory of
+// the core, 64-byte aligned.
 struct Given {
   std::uintptr_t data;
   int dtype;
@@ -60,8 +61,8 @@ inline std::vector<Result> run_graph_op(GraphOp& graph_op, const std::vector<Giv
   graph_op.run({&results, static_cast<int>(inputs.size()), inputs.data(), allocate_result, adopt_result, nullptr});
   return results;
 }
-// Calls a function of Python's with the number of the run and [(address, dtype, shape)], from any thread. What it
-// raises becomes an Error of that type's kind, or internal.
+// Calls a Python function with the number of the run and [(address, dtype, shape)], from any
+// thread. A Python exception becomes an Error of the kind of its type, or internal.
 inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_run& run) {
   const PyGILState_STATE state = PyGILState_Ensure();
   PyObject* arrays = PyList_New(run.inputs);
@@ -94,7 +95,7 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
   PyGILState_Release(state);
   throw Error(kind, what);
 }
-inline void set_look(GraphOpSpec& spec, PyObject* function) {  // kept for good: graphs are
+inline void set_look(GraphOpSpec& spec, PyObject* function) {  // never freed, as graphs are not
   Py_INCREF(function);
   spec.look = [function](std::uint64_t number, const ringcomm_run& run) { call_look(function, number, run); };
 }

@@ -1,4 +1,4 @@
-// Kernels (_kernels.pxi), in types that Cython passes.
+// Kernels for _kernels.pxi, with types that Cython can pass.
 #pragma once
 
 #include <cstdint>

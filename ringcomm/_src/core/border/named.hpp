@@ -1,4 +1,4 @@
-// Named operations and plans (_named.pxi), in types that Cython passes.
+// Named operations and plans for _named.pxi and _plan.pxi, with types that Cython can pass.
 #pragma once
 
 #include "border/errors.hpp"
@@ -36,6 +36,6 @@ inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name
   return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, items,
                           std::move(node), slot, std::move(algorithm));
 }
-// As long as the plan is there.
+// Returns the plan's residuals; the pointer keeps the plan alive.
 inline std::shared_ptr<Feedback> feedback_of(const std::shared_ptr<Plan>& plan) { return {plan, plan->feedback()}; }
 }  // namespace ringcomm_border

@@ -1,5 +1,5 @@
-// NumPy's arrays, as its own headers describe them. Only what these read from an array itself is used: functions of
-// NumPy's table (PyArray_SIZE is one) need _import_array() first.
+// Access to the struct of NumPy arrays. Uses only macros of NumPy's headers that read the array
+// itself: functions of NumPy's table (for example PyArray_SIZE) need _import_array() first.
 #pragma once
 
 #include <Python.h>

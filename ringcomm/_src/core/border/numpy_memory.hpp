@@ -1,5 +1,5 @@
-// NumPy's big arrays in this rank's arena (_pool.pxi): a memory handler, as NumPy's C-API manual ("Memory management in
-// NumPy") describes it.
+// A memory handler of NumPy that allocates big arrays in this rank's arena (_pool.pxi). Source:
+// NumPy's C-API manual, "Memory management in NumPy".
 #pragma once
 
 #include <malloc.h>
@@ -19,7 +19,7 @@ namespace ringcomm_border {
 
 class NumpyMemory {
  public:
-  // A capsule with the handler, which lives as long as the arrays that came from it.
+  // Returns a capsule with the handler. Every array that the handler allocated keeps it alive.
   static PyObject* make(std::shared_ptr<ringcomm::Node> node) {
     auto* const memory = new NumpyMemory(std::move(node));
     PyObject* const capsule = PyCapsule_New(&memory->handler_, "mem_handler", destroy);
@@ -30,23 +30,23 @@ class NumpyMemory {
     }
     return capsule;
   }
-  // Returns the handler that held until now.
+  // Sets the handler and returns the previous one.
   static PyObject* set(PyObject* handler) { return _import_array() < 0 ? nullptr : PyDataMem_SetHandler(handler); }
 
  private:
-  static constexpr std::size_t kLeast = 64 << 10;  // bytes: smaller arrays stay ordinary
+  static constexpr std::size_t kLeast = 64 << 10;  // bytes; smaller arrays use malloc
 
   explicit NumpyMemory(std::shared_ptr<ringcomm::Node> node)
       : node_(std::move(node)), handler_{"ringcomm", 1, {this, allocate_bytes, zeros, resize, release_bytes}} {}
   static void destroy(PyObject* capsule) { delete static_cast<NumpyMemory*>(PyCapsule_GetContext(capsule)); }
   static NumpyMemory& self(void* context) { return *static_cast<NumpyMemory*>(context); }
 
-  // In the arena, or null.
+  // Allocates in the arena; returns null if the block is small or the arena is full.
   void* shared(std::size_t nbytes) {
     if (nbytes < kLeast) return nullptr;
     try {
       return node_->at(node_->rank(), node_->allocate(nbytes));
-    } catch (const ringcomm::Error&) {  // no more of it
+    } catch (const ringcomm::Error&) {  // the arena is full
       return nullptr;
     }
   }

@@ -1,4 +1,5 @@
-// Messages between two ranks (_p2p.pxi): arrays read by their heads, requests in types that Cython passes.
+// Point-to-point messages for _p2p.pxi: sizes of NumPy arrays, read from the array's struct, and
+// functions with types that Cython can pass.
 #pragma once
 
 #include <Python.h>
@@ -17,7 +18,7 @@
 
 namespace ringcomm_border {
 
-// Elements that have been seen to travel as their bytes: the size of one, by its dtype.
+// A cache of element sizes, by dtype, for dtypes whose elements are sent as plain bytes.
 class ElementSizes {
  public:
   ElementSizes() = default;
@@ -25,7 +26,8 @@ class ElementSizes {
   ~ElementSizes() {
     for (const auto& [descr, size] : known_) Py_DECREF(descr);
   }
-  // Bytes of an array of the exact `type`; -1: it is none, or not contiguous (or read-only and `written`), or new.
+  // Returns the size in bytes of an array of exactly `type`. Returns -1 if it is not of this type,
+  // not contiguous, of an unknown dtype, or read-only although `written`.
   Py_ssize_t bytes_of(PyObject* object, PyTypeObject* type, bool written) const {
     if (Py_TYPE(object) != type) return -1;
     const PyArrayObject* const array = array_of(object);
@@ -59,10 +61,10 @@ inline std::shared_ptr<PointToPoint> point_to_point(int rank, int size, std::sha
       rank, size, std::move(node), std::move(on_host), std::move(transport), first_tag, piece,
       helper_of(std::move(worker)), true, attended, spin_ns, stall_warn_seconds, std::move(account)});
 }
-// After an error: who has the memory even so.
+// The users of a request's memory after an error.
 struct Remains {
-  bool lent = false;                               // somebody, for ever
-  std::vector<std::shared_ptr<Request>> requests;  // these, until they are done
+  bool lent = false;                               // MPI or a peer, forever
+  std::vector<std::shared_ptr<Request>> requests;  // requests that use it until they are done
   void add(const Request& request) {
     lent |= request.lent;
     if (request.successor) requests.push_back(request.successor);
@@ -101,7 +103,7 @@ inline std::shared_ptr<Request> start(MessageSource& source, bool sends, int pee
   return request;
 }
 inline bool wait(MessageSource& source, const Request& request, double seconds, bool (*interrupted)()) {
-  constexpr double kLongest = 3e8;  // seconds: what fits in nanoseconds
+  constexpr double kLongest = 3e8;  // seconds; fits in int64 nanoseconds
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kLongest) * 1e9);
   return source.wait(request, deadline, interrupted);

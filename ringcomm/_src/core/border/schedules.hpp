@@ -1,4 +1,4 @@
-// Schedules (_schedules.pxi), in types that Cython passes.
+// Schedules and prices for _schedules.pxi, with types that Cython can pass.
 #pragma once
 
 #include "codecs/wire_format.hpp"

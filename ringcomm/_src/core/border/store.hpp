@@ -1,4 +1,4 @@
-// The store's classes, with addresses as Python has them.
+// The parameter store for _store.pxi, with addresses as integers.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ inline std::shared_ptr<ringcomm::store::Service> service_on(ringcomm::Engine& en
   return made;
 }
 
-// Of float32 weights, by rules without state, and without locks: for those who measure it.
+// Applies a rule without state to float32 weights, without locks, for benchmarks.
 inline void update(ringcomm::store::Rule rule, const ringcomm::store::RuleOptions& options, std::uintptr_t weights,
                    std::uintptr_t gradient, std::uintptr_t result, std::size_t count) {
   const auto floats = [](std::uintptr_t address) { return reinterpret_cast<float*>(address); };

@@ -1,4 +1,4 @@
-// Transports (_transport.pxi), in types that Cython passes.
+// Creation of the MPI transport for _transport.pxi: finds the MPI library in mpi4py's extension.
 #pragma once
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// What elements travel as (_wire.pxi), in types that Cython passes.
+// Wire formats and codecs for _wire.pxi, with types that Cython can pass.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ inline std::vector<std::string> wire_names() {
   for (const WireFormat& format : wire_formats()) names.emplace_back(format.name);
   return names;
 }
-// What is negative is as usual.
+// Returns the code of a wire format. Negative arguments select the format's defaults.
 inline std::uint64_t wire_code(const std::string& name, int mode, int group, float amount) {
   Wire wire = find_wire(name);
   if (mode >= 0) wire.mode = static_cast<std::uint8_t>(mode);
@@ -28,7 +28,8 @@ inline std::uint64_t wire_code(const std::string& name, int mode, int group, flo
 inline double wire_ratio(std::uint64_t code, int dtype) {
   return encoding_of(Wire::of(code), static_cast<DType>(dtype)).ratio;
 }
-// Throws Error(invalid) where such elements travel as they are. The feedback, which may be null, lives as long.
+// Makes a codec, which keeps `feedback` (may be null) alive. Throws Error(invalid) if the format
+// does not encode this dtype.
 inline std::shared_ptr<Codec> codec(std::uint64_t code, int dtype, std::shared_ptr<Feedback> feedback) {
   std::shared_ptr<Codec> made = make_codec(Wire::of(code), static_cast<DType>(dtype), feedback.get());
   if (!made) throw Error(ErrorKind::invalid, text_of(Wire::of(code)) + " makes nothing shorter of this dtype");

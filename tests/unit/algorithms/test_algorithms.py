@@ -1,4 +1,4 @@
-"""Algorithms written in Python: proved, agreed, run; and what happens when they are wrong."""
+"""Algorithms written in Python: ringcomm verifies them, compares them between ranks, runs them, and rejects wrong ones."""
 
 from __future__ import annotations
 
@@ -32,15 +32,18 @@ def ring(rank, size):
 
 
 def star(rank, size):
-    """A step that stands alone is a round; rank 0 takes the others in falling order, so that operand orders must be
-    found."""
+    """A star.
+
+    Each step is a separate round. Rank 0 receives from the other ranks in falling order, so the operand order must be
+    derived.
+    """
     if rank == 0:
         return [*(reduce(peer, 0) for peer in reversed(range(1, size))), [send(peer, 0) for peer in range(1, size)]]
     return [send(0, 0), receive(0, 0)]
 
 
 def with_scratch(rank, size):
-    """Everyone sends to everyone; parts are kept apart, then added in rank order."""
+    """Every rank sends to every rank; parts are stored separately, then added in rank order."""
     others = [peer for peer in range(size) if peer != rank]
     place = {rank: 0} | {peer: 1 + i for i, peer in enumerate(others)}
     exchange = [step for peer in others for step in (send(peer, 0), receive(peer, place[peer]))]
@@ -139,7 +142,7 @@ def test_a_schedule_of_the_core_will_do():
     assert threads.run(5, lambda comm: comm.allreduce(np.int64(comm.rank), algorithm=name).item()) == [10] * 5
 
 
-# ---- wrong ones ------------------------------------------------------------------------------------------------------
+# ---- wrong algorithms ------------------------------------------------------------------------------------------------
 def drop_last(rank, size):
     return ring(rank, size)[:-1]
 
@@ -208,7 +211,7 @@ def test_bad_registrations():
         ringcomm.register_algorithm("fine", "not a function")
 
 
-# ---- what is asked for runs: ordered, by name and in plans, on every process set -------------------------------------
+# ---- requested algorithms run: ordered, by name and in plans, on every process set -----------------------------------
 LONGEST = "own_of_15_bytes"
 
 
@@ -229,7 +232,7 @@ def paths_of(work):
 
 
 def every_way(process_set, algorithm):
-    """What runs an all-reduce of 10 floats on a set: as named operations, fused, and in a plan's step."""
+    """Runs an all-reduce of 10 floats on a set as named operations, fused, and in a step of a plan."""
     data = [np.ones(10, np.float32) for _ in range(3)]
     of = {"op": Sum, "process_set": process_set, "algorithm": algorithm}
     small = [np.ones(5, np.float32) for _ in range(2)]
@@ -241,7 +244,7 @@ def every_way(process_set, algorithm):
 
 
 def wishes_come_true(default, rule, host_of=()):
-    """`host_of` each rank, which then shares memory with the others of its host only."""
+    """Checks that requests take effect. `host_of` gives each rank's host; ranks share memory within a host only."""
     ringcomm.register_algorithm(LONGEST, star)
     if host_of:
         from mpi4py import MPI
@@ -275,7 +278,7 @@ def each_way_of(default, rule, hosts):
             comm.allreduce(np.ones(2), algorithm=wish)
     if rank == 1:
         ringcomm.join()
-    else:  # a rank that has joined takes part by the name of the algorithm alone
+    else:  # a rank that has joined builds its call from the algorithm's name alone
         for wish in (LONGEST, "two_level:butterfly_doubling", "tree:2"):
             refused = hosts == 1 and wish.startswith("two_level")
             with pytest.raises(ValueError, match="several hosts") if refused else contextlib.nullcontext():

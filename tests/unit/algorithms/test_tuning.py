@@ -1,4 +1,4 @@
-"""Measuring the network, keeping what was measured, and rules that go before the model."""
+"""Tuning: measuring the network, storing the measurements, and rules that take precedence over the cost model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_who_measures_and_rank_0_is_among_them(per_host, random):
 def test_a_dissemination_makes_each_wait_for_all(size):
     rounds = (size - 1).bit_length()
     schedules = [tuning.dissemination(me, size, 2 * rounds) for me in range(size)]
-    heard = [{me} for me in range(size)]  # of whom each has heard, by messages
+    heard = [{me} for me in range(size)]  # for each rank, the ranks whose data has reached it
     for k in range(2 * rounds):
         before = [set(one) for one in heard]
         senders = []
@@ -58,12 +58,12 @@ def test_a_dissemination_makes_each_wait_for_all(size):
             assert schedules[send.peer].rounds[k][1].peer == me != send.peer
             heard[send.peer] |= before[me]
             senders.append(receive.peer)
-        assert sorted(senders) == list(range(size))  # one message each way for everyone, in every round
+        assert sorted(senders) == list(range(size))  # in every round each rank sends one message and receives one
         assert all(len(one) == size for one in heard) == (k >= rounds - 1)
 
 
 def measures(several_hosts):
-    """Ranks, of which the topology may say that they are on hosts of their own."""
+    """Runs the measurement on ranks that the topology may assign to separate hosts."""
     import time
 
     from mpi4py import MPI
@@ -79,7 +79,8 @@ def measures(several_hosts):
     say("measured", link.rank, round(time.perf_counter() - begun, 3), json.dumps(network))
     settled = tuning.settle(link, Config(), None)
     again = tuning.settle(link, settled, None)
-    kept = several_hosts and settled.beta != tuning_cache.LEAST_BETA  # else it was disturbed too much
+    # otherwise the measurement was disturbed too much to be stored
+    kept = several_hosts and settled.beta != tuning_cache.LEAST_BETA
     off = tuning.settle(link, Config(tune="off"), tuning.recall(link, Config(tune="off")))
     say(
         "settled",
@@ -104,7 +105,7 @@ def test_ranks_measure_the_same_and_it_makes_sense(size, several_hosts, tmp_path
         assert 1e-14 < networks[0][name] < 1
     assert networks[0][level[0]] > 1e-8
     assert 0 <= networks[0]["hidden"] <= networks[0]["alpha"] and 0 <= networks[0]["gap"] <= networks[0]["alpha"]
-    # Only ranks of several hosts measure by themselves; rank 0 finds it again.
+    # Only ranks of several hosts measure without a request; rank 0 loads the stored result.
     by_rank = sorted(line.split(" ")[1:] for line in result.lines("settled"))
     assert by_rank == [[str(rank), str(several_hosts), "True", "True", "True"] for rank in range(size)]
 
@@ -151,7 +152,7 @@ def test_a_communicator_uses_what_was_kept(tmp_path, monkeypatch):
         assert sorted(result.lines("config")) == [f"config 0 {numbers} True", f"config 1 {numbers} True"]
 
 
-# ---- keeping ---------------------------------------------------------------------------------------------------------
+# ---- storing ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_what_is_saved_is_loaded(kept):
     assert file is not None and file.parent == tuning_cache.directory()
     assert tuning_cache.load(kept) == network
     other_node = dataclasses.replace(kept, host_names=("node5.rack9", "node1.rack1"))
-    assert tuning_cache.load(other_node) == network  # as good as another node of the cluster
+    assert tuning_cache.load(other_node) == network  # a measurement is valid for every node of the cluster
     for other in (
         dataclasses.replace(kept, host_names=("login", "login")),
         Topology(0, 4, ((0, 1, 2), (3,)), kept.host_names),

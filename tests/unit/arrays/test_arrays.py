@@ -1,4 +1,4 @@
-"""What may be given to a collective, what comes back, and what is refused."""
+"""Arrays of collectives: which kinds are accepted, which kind is returned, and which arrays are refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class InterfaceOnly:
 def test_protocols_share_memory(wrap):
     x = np.arange(6.0)
     assert arrays.source(wrap(x)).address == x.ctypes.data
-    if wrap is not DLPackOnly:  # NumPy takes DLPack memory in as read-only or not, as its version likes
+    if wrap is not DLPackOnly:  # NumPy's version decides whether imported DLPack memory is read-only
         y = wrap(x)
         assert alone(lambda comm: comm.allreduce(x * 0 + 2, out=y)) is y
         assert x.tolist() == [2.0] * 6
@@ -187,7 +187,7 @@ def test_outputs_must_fit(out, error):
 
 
 def test_device_memory_is_refused():
-    """Memory that no driver knows, and other makers' devices; tests/gpu has those that are taken."""
+    """Refuses memory that no driver knows, and devices of other makers. tests/gpu tests accepted devices."""
 
     class OnGpu:
         __cuda_array_interface__ = {"version": 3, "shape": (3,), "typestr": "<f4", "data": (4096, False)}  # noqa: RUF012
@@ -229,9 +229,9 @@ def test_bad_splits_and_rows():
     wrong(lambda comm: comm.allreduce(np.zeros(3), wire="int3"), "wire")
 
 
-# ---- kinds from outside of the core ----------------------------------------------------------------------------------
+# ---- kinds of array that are defined outside of the core -------------------------------------------------------------
 class Boxed:
-    """An array of a family that the core does not know, and NumPy cannot see into."""
+    """An array of a family that neither the core nor NumPy can read."""
 
     def __init__(self, values):
         self.values = values

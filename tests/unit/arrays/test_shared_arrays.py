@@ -1,4 +1,4 @@
-"""NumPy's own arrays in shared memory."""
+"""NumPy arrays whose memory ringcomm allocates in shared memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ringcomm
 from ringcomm import threads
 
-BIG = 1 << 17  # elements: in the arena
+BIG = 1 << 17  # elements; arrays of this size are allocated in the arena
 SHARED, PRIVATE = ringcomm.Config(shared_memory="on"), ringcomm.Config(shared_memory="off")
 
 
@@ -59,7 +59,7 @@ def test_what_numpy_does_with_memory():
             zeros = np.zeros(BIG)
             zeros += 1
             del zeros
-            assert not np.zeros(BIG).any()  # the same memory again
+            assert not np.zeros(BIG).any()  # the same memory, reused
             grown = np.ones(BIG)
             grown.resize(3 * BIG, refcheck=False)
             assert grown[:BIG].all()
@@ -98,7 +98,8 @@ def test_nested_and_after_an_error():
 def test_more_than_there_is_is_ordinary_memory():
     def program(comm):
         with comm.shared_arrays():
-            return lies_shared(comm, np.empty(9 << 30, np.uint8))  # a thread's arena has 8 GB of addresses
+            # the arena of a rank that is a thread has 8 GB of address space
+            return lies_shared(comm, np.empty(9 << 30, np.uint8))
 
     assert not first(program)
 
@@ -123,10 +124,13 @@ def test_a_forked_child_has_its_own():
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_what_is_only_moved_is_read_where_it_lies(size):
-    """Whoever's arrays are shared, and however often: the first big call finds out who can read whose memory."""
+    """Moves data without staging, regardless of which ranks' arrays are shared.
+
+    The first large call detects which memory is readable.
+    """
 
     def program(comm):
-        draw = np.random.default_rng(size)  # alike on all ranks
+        draw = np.random.default_rng(size)  # identical on all ranks
         for turn in range(8):
             rows = [int(n) for n in draw.choice([0, 3, 4000, 60_000], size)]
             shared = draw.random(size) < draw.choice([0, 0.5, 1])
@@ -139,7 +143,8 @@ def test_what_is_only_moved_is_read_where_it_lies(size):
                 np.testing.assert_array_equal(comm.allgather(mine), np.concatenate(given))
                 parts = [np.split(array, size)[comm.rank] for array in given]
                 np.testing.assert_array_equal(comm.alltoall(mine), np.concatenate(parts))
-                splits = [rows[comm.rank] * size if q == comm.size - 1 else 0 for q in range(size)]  # all to the last
+                # all rows go to the last rank
+                splits = [rows[comm.rank] * size if q == comm.size - 1 else 0 for q in range(size)]
                 got, received = comm.alltoall(mine, splits)
                 np.testing.assert_array_equal(got, np.concatenate(given) if comm.rank == size - 1 else [])
                 assert list(received) == [n * size if comm.rank == size - 1 else 0 for n in rows]

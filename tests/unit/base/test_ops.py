@@ -46,7 +46,7 @@ def numbers(dtype, count, rank, seed):
 
 
 def located(op, a, b):
-    """Of two arrays of pairs; of equal values the lower index."""
+    """Reduces two arrays of (value, index) pairs; if values are equal, the lower index wins."""
     sign = LOCATED[op]
     first = (sign * a["value"] > sign * b["value"]) | ((a["value"] == b["value"]) & (a["index"] <= b["index"]))
     return np.where(first, a, b)
@@ -56,7 +56,8 @@ def fold(op, inputs):
     dtype = inputs[0].dtype
     if op in LOCATED:
         return functools.reduce(functools.partial(located, op), inputs)
-    first, *others = [one != 0 for one in inputs] if op in LOGIC else inputs  # 0 and 1 of one rank's too
+    # results are 0 and 1 even if there is only one rank
+    first, *others = [one != 0 for one in inputs] if op in LOGIC else inputs
     return functools.reduce((BITS | LOGIC | {Op.Sum: np.add, Op.Product: np.multiply})[op], others, first).astype(dtype)
 
 
@@ -75,7 +76,7 @@ def reduce_everywhere(size, config, op, inputs, **how):
     assert same_bits([everywhere for everywhere, _, _ in results])
     assert [at_root is None for _, at_root, _ in results] == [True] * (size - 1) + [False]
     for other in results[-1][1], np.concatenate([part for _, _, part in results]):
-        assert np.array_equal(other, results[0][0])  # but for zeros' signs in complex products
+        assert np.array_equal(other, results[0][0])  # equal except for the signs of zeros in complex products
     return results[0][0]
 
 
@@ -109,7 +110,7 @@ def test_complex_numbers(size, config, dtype, op, count, seed):
 
 
 def compose(first, then):
-    """Of maps x -> a x + b modulo 97, pairs (a, b): associative, not commutative."""
+    """Composes maps x -> a x + b modulo 97, given as pairs (a, b): associative, not commutative."""
     a, b = first["a"] * then["a"] % 97, (then["a"] * first["b"] + then["b"]) % 97
     then["a"], then["b"] = a, b
 
@@ -178,7 +179,7 @@ def test_ops_that_make_no_sense_are_refused_before_anything_moves(size):
     wrong += [("f8", "land", "bool"), (PAIRS[0], "sum", "MINLOC, MAXLOC"), ("V3", "sum", "float16")]
 
     def program(comm):
-        comm.allreduce(np.ones(4, "f4"))  # calls of this dtype are remembered
+        comm.allreduce(np.ones(4, "f4"))  # the call cache stores calls of this dtype
         for dtype, op, works in wrong:
             for call in (comm.allreduce, comm.iallreduce, comm.reducescatter):
                 with pytest.raises(TypeError, match=works):
@@ -203,7 +204,7 @@ def test_the_table_is_what_the_kernels_have():
 
 
 def as_mpi_does():
-    """On MPI's ranks: what mpi4py's Allreduce gives for the same op and dtype."""
+    """Compares results on MPI's ranks with mpi4py's Allreduce for the same op and dtype."""
     from mpi4py import MPI
 
     ringcomm.init()
@@ -220,7 +221,7 @@ def as_mpi_does():
             want = np.empty_like(x)
             world.Allreduce(x, want, op)
             if name in ("LAND", "LOR", "LXOR") and comm.size == 1:
-                want = (want != 0).astype(dtype)  # where nothing is combined, MPI leaves numbers as they are
+                want = (want != 0).astype(dtype)  # if nothing is combined, MPI does not convert numbers to 0 and 1
             got = comm.allreduce(x, op)
             assert np.array_equal(got, want), (dtype, name)
             assert np.array_equal(ringcomm.allreduce(x, op=op), want), (dtype, name)
@@ -233,7 +234,8 @@ def as_mpi_does():
             world.Allreduce([x, 257, getattr(MPI, datatype)], [want, 257, getattr(MPI, datatype)], op)
             got = comm.allreduce(x, op)
             assert np.array_equal(got["value"], want["value"]) and np.array_equal(got["index"], want["index"])
-    later = MPI.Op.Create(lambda invec, inoutvec, datatype: None, commute=False)  # the second operand
+    # an op that returns the second operand
+    later = MPI.Op.Create(lambda invec, inoutvec, datatype: None, commute=False)
     last = comm.allreduce(np.full(3, float(comm.rank)), later)
     assert last.tolist() == [comm.size - 1.0] * 3
     later.Free()

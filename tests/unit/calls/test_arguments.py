@@ -1,4 +1,4 @@
-"""An argument that is no integer, rank, communicator, option or name is refused by its name, with its value."""
+"""Invalid arguments: a bad integer, rank, communicator, option or name raises an error with its name and value."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_no_integer(name, data, value, again):
     def program(comm):
         x = np.ones(1)
         if again and name == "root":
-            call(comm, x, 0)  # from now on remembered
+            call(comm, x, 0)  # the call cache stores it
         if value is None and name in ("color", "key"):
             return
         with pytest.raises(TypeError, match=re.escape(f"{name} must be an integer, not {value!r}")):
@@ -70,13 +70,13 @@ def test_what_is_no_integer(name, data, value, again):
 @pytest.mark.parametrize("root", [-1, 1, 2**40])
 @pytest.mark.parametrize("call", CALLS["root"])
 def test_roots_that_are_no_ranks(call, root):
-    """Refused by the call itself, before anything is submitted: also by a non-blocking and a persistent one."""
+    """The call refuses them before it submits anything, also in its non-blocking and persistent forms."""
 
     def program(comm):
         for _ in range(2):
             with pytest.raises(ValueError, match=f"root {root} is not a rank of this communicator of 1"):
                 call(comm, np.ones(1), root)
-            call(comm, np.ones(1), 0)  # the core remembers it
+            call(comm, np.ones(1), 0)  # the call cache stores it
 
     threads.run(1, program)
 
@@ -115,7 +115,7 @@ def test_options(name, value):
 
 @given(st.sampled_from([row["variables"][0] for row in config.options()]), st.integers(0, 30))
 def test_a_variable_with_a_slip(name, at):
-    """One letter left out: the nearest option is named."""
+    """Names the nearest option if one letter is missing."""
     at = len("RINGCOMM_") + at % (len(name) - len("RINGCOMM_"))
     wrong = name[:at] + name[at + 1 :]
     lines = config.unknown_variables({wrong: "1", name: "1", "RINGCOMM_RANK_PROCESS": "3", "RINGCOMM_TEST_JOB": "x"})

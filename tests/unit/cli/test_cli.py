@@ -1,4 +1,4 @@
-"""The command line: `show` prints and draws the schedule, `bench` knows right from wrong, `info` tells the truth."""
+"""The command line: `show` prints and draws the schedule, `bench` detects wrong results, `info` reports facts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_what_is_no_size(text):
 
 
 def numbers(text, blocks):
-    """ "0-2,t1" -> [0, 1, 2, blocks + 1]"""
+    """Parses a range: "0-2,t1" -> [0, 1, 2, blocks + 1]."""
     out = []
     for part in text.split(","):
         ends = [int(e[1:]) + blocks if e.startswith("t") else int(e) for e in part.split("-")]
@@ -70,7 +70,7 @@ def numbers(text, blocks):
 
 
 def read_table(text, blocks):
-    """The text back into {(round, rank): set of (kind, peer, block, source)}."""
+    """Parses the printed table into {(round, rank): set of (kind, peer, block, source)}."""
     cells, current = {}, -1
     for line in text.splitlines():
         columns = (line + " ").split(" | ")
@@ -121,7 +121,7 @@ def test_what_is_drawn_ends_complete(collective, name, size):
 
 
 def rounds_of(schedule, block):
-    """Per round: messages and bytes of its busier direction, and bytes reduced."""
+    """Returns for each round the messages and bytes of its busier direction, and the bytes reduced."""
     for steps in schedule.rounds:
         sends = [s.peer for s in steps if s.kind == "send"]
         takes = [s.peer for s in steps if s.kind in ("receive", "reduce")]
@@ -226,12 +226,12 @@ def test_show_command(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and lines[1].startswith("proved: ") and lines[2].startswith("cost: 126 rounds")
     assert main(["show", "no_such_algorithm"]) == 2
-    assert "ring" in capsys.readouterr().err  # names what there is
+    assert "ring" in capsys.readouterr().err  # the message lists the algorithms
     assert main(["show", "ring", "--ranks", "0"]) == 2
 
 
 def test_show_topology(tmp_path, capsys):
-    """A graph is drawn with its weights; one whose weights would not keep the mean is refused."""
+    """Draws a graph with its weights; refuses a graph whose weights do not preserve the mean."""
     picture, program = tmp_path / "pairs.svg", tmp_path / "graphs.py"
     assert main(["show", "--topology", "one_peer_exponential", "--ranks", "4", "--output", str(picture)]) == 0
     said = capsys.readouterr().out
@@ -270,7 +270,7 @@ def reduced(arrays, op):
 
 
 def answer(case, inputs):
-    """What rank `case.rank` should hold, from all ranks' inputs."""
+    """Returns the expected result of rank `case.rank`, computed from all ranks' inputs."""
     p, r, part = case.size, case.rank, case.part
     if case.collective in ("allreduce", "reduce"):
         return reduced(inputs, case.op)
@@ -322,7 +322,9 @@ def bench_on_unequal_hosts():
 
 @pytest.mark.mpi
 def test_bench_on_hosts_of_unequal_sizes():
-    """All ranks take the same contestants and the same clock, though not all share memory, or see another host."""
+    """All ranks compare the same algorithms with the same clock, although not all ranks share memory or have equal
+    hosts.
+    """
     text = mpi_case.run(3, bench_on_unequal_hosts, limit=60).text
     assert "the slowest rank's times" in text
     for name in ("auto", "shared_arrays", "binomial", "two_level:binomial", "mpi"):

@@ -1,4 +1,6 @@
-"""`ringcomm simulate`: prices are the chooser's, bounds hold, and clusters that no lab has take moments."""
+"""`ringcomm simulate`: its prices equal the chooser's, bounds hold, and simulations of very large clusters take
+moments.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_no_allreduce_beats_the_links(ranks, size, network):
         rounded = 1e-9 * least
         if row.algorithm in ("ring", "round_robin", "circulant"):
             assert row.time >= least - rounded
-        assert row.time >= least / 2 - rounded  # at the least, a buffer comes in whole
+        assert row.time >= least / 2 - rounded  # lower bound: each rank receives a complete buffer
         assert row.time >= network.alpha
 
 
@@ -109,7 +111,7 @@ def test_chosen_algorithms(capsys):
     rows = [line for line in capsys.readouterr().out.splitlines() if "ring" in line]
     assert len(rows) == 2 and rows[0].startswith("*  two_level:ring") and not rows[1].startswith("*")
     assert main([*command, "--algorithms", "rign"]) == 2
-    assert "two_level:circulant" in capsys.readouterr().err  # names what there is
+    assert "two_level:circulant" in capsys.readouterr().err  # the message lists the algorithms
     assert main(["simulate", "allreduce", "--ranks", "0"]) == 2
 
 

@@ -1,4 +1,4 @@
-"""The short way of ordered calls on NumPy arrays: taken from a call's second time on, and alike in all but its cost."""
+"""The call cache of ordered calls on NumPy arrays: used from the second call on, with identical results at lower cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values(comm, dtype, rows, turn, columns=3):
     return (np.arange(start, start + rows * columns) % 5).reshape(rows, columns).astype(dtype)
 
 
-# What is called, on arrays of 2 x size rows, and in place where the result has the input's shape.
+# Calls under test, on arrays of 2 x size rows, and in place if the result has the input's shape.
 CALLS = {
     "allreduce": lambda comm, x, **more: comm.allreduce(x, ringcomm.Max, **more),
     "allreduce in place": lambda comm, x, **more: comm.allreduce(x, ringcomm.Sum, out=x, **more),
@@ -50,7 +50,7 @@ CALLS = {
 
 @pytest.fixture
 def long_ways(monkeypatch):
-    """How often each collective went the long way, over all ranks."""
+    """Returns how many calls of each collective missed the cache, over all ranks."""
     counts = collections.Counter()
 
     def counted(name, make):
@@ -87,7 +87,7 @@ def test_same_results_as_the_long_way(size, config):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_short_way_is_taken(name, long_ways):
-    """The first time only does a call go the long way, whatever lies between two of its kind."""
+    """Only the first call of a kind misses the cache, whichever calls run between two calls of that kind."""
 
     def program(comm):
         arrays = [values(comm, dtype, 2 * comm.size, 0) for dtype in (np.float32, np.float64, np.int32)]
@@ -113,13 +113,13 @@ WIRES = [None, "bfloat16", np.float16, ringcomm.Compression.int8, "int4", ringco
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_wires_are_told_apart(size, long_ways):
-    """Arrays that are long enough to be encoded, and calls that differ in what they travel as only."""
+    """Distinguishes arrays that are long enough to be encoded, and calls that differ only in the wire format."""
 
     def program(comm):
         x = np.random.default_rng(comm.rank).standard_normal(20_000, np.float32)
         wanted = [comm.allreduce(x, wire=wire, name="the long way") for wire in WIRES]
         assert len({one.tobytes() for one in wanted}) == len(WIRES)
-        for wire, one in zip(WIRES, wanted, strict=True):  # no more kinds than are remembered at a time
+        for wire, one in zip(WIRES, wanted, strict=True):  # the cache holds at least this number of kinds at a time
             comm.allreduce(x, wire=wire)
             for _ in range(3):
                 again = ringcomm.Compression.threshold(0.5) if wire is WIRES[-1] else wire
@@ -132,7 +132,8 @@ def test_wires_are_told_apart(size, long_ways):
         return True
 
     assert threads.run(size, program, config=MESSAGES) == [True] * size
-    assert long_ways["allreduce"] == size * (2 * len(WIRES) + 1)  # by name, the first of a kind, and what fails
+    # calls with a name, the first call of each kind, and failed calls
+    assert long_ways["allreduce"] == size * (2 * len(WIRES) + 1)
 
 
 def test_feedback_is_kept_though_calls_are_remembered():
@@ -191,7 +192,7 @@ def test_given_results_are_used_and_checked():
                 with pytest.raises(ValueError, match=r"must be|read-only"):
                     call(x, out=out)
                 if name in ("allgather", "alltoall"):
-                    continue  # ranks have exchanged numbers by then, all of them
+                    continue  # the ranks have exchanged counts by then, so all of them raise
             assert same_bits([call(x), wanted]), name
         return True
 
@@ -210,7 +211,7 @@ def test_rows_that_are_told_change():
                 comm.allgather(x, [float(n) for n in rows])
             with pytest.raises(ValueError, match="rows must give"):
                 comm.allgather(x, rows[:2])
-            comm.allgather(x)  # from now on remembered without numbers
+            comm.allgather(x)  # the call cache stores it without counts
             with pytest.raises(ValueError, match="rows must give"):
                 comm.allgather(x, [])
         return True
@@ -219,7 +220,7 @@ def test_rows_that_are_told_change():
 
 
 def test_other_ranks_rows_change():
-    """A rank's own array is of a kind that it remembers, and what comes from the others is not."""
+    """A rank's own array hits the cache, but the rows of the other ranks have changed."""
 
     def program(comm):
         seen = []
@@ -250,7 +251,7 @@ def test_other_ranks_rows_change():
 @pytest.mark.parametrize("name", [name for name in CALLS if "in place" not in name])
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
 def test_a_mismatch_reads_the_same(name, config):
-    """Rank 1 makes another call, or gives another shape: before anything is remembered, and after."""
+    """Rank 1 makes another call, or passes another shape, both before and after the cache stores the call."""
 
     def program(comm, remembered):
         x = values(comm, np.float32, 2 * comm.size, 0)
@@ -336,10 +337,12 @@ def test_nothing_is_remembered_of_calls_with_options():
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
 def test_rows_that_change_now_and_then(size, config):
-    """Calls that take place along with the exchange of rows, if these are as every rank expects, and else follow it."""
+    """Speculative calls run within the exchange of rows if these are as every rank expects; otherwise they run after
+    it.
+    """
 
     def program(comm):
-        draw = np.random.default_rng(size)  # alike on all ranks
+        draw = np.random.default_rng(size)  # identical on all ranks
         rows = [2] * size
         for turn in range(60):
             if draw.random() < 0.5:

@@ -17,11 +17,11 @@ from ringcomm import threads
 from ringcomm._src.platform import bootstrap
 
 sizes = st.integers(2, 5)
-scales = st.sampled_from([1, 50, 3000])  # in messages of counts, in mailboxes, in segments
+scales = st.sampled_from([1, 50, 3000])  # small: in messages of counts; medium: in mailboxes; large: in segments
 
 
 def matrix_of(data, size, scale):
-    """Rows from each rank to each; some have blocks of one size, all of them or a rank's own."""
+    """Returns the rows that each rank sends to each rank; in some cases one or all ranks send blocks of one size."""
     entries = st.one_of(st.just(1), st.integers(0, 3))
     rows = st.one_of(st.integers(0, 3).map(lambda n: [n] * size), st.lists(entries, min_size=size, max_size=size))
     return np.array(data.draw(st.lists(rows, min_size=size, max_size=size))) * scale
@@ -89,11 +89,11 @@ LISTED = {
 @given(sizes, configs, st.sampled_from(sorted(LISTED)), scales, seeds, st.data())
 @settings(max_examples=80, deadline=None)
 def test_lists_of_counts(size, config, call, scale, seed, data):
-    """Which every rank gives as a whole."""
+    """Lists that every rank passes in full."""
     right = (np.random.default_rng(seed).integers(0, 3, size) * scale).tolist()
     odd, entry = data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, size - 1))
     if call in ("neighbours", "gather", "igather"):
-        entry = 0  # all that these have
+        entry = 0  # the only entry of these lists
 
     def program(comm):
         x = np.zeros((3 * scale * size + 1, 2), np.float32)

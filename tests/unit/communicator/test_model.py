@@ -45,7 +45,7 @@ sizes = st.sampled_from([2, 3, 1, 4, 5, 7, 9])
 @given(sizes, configs, st.lists(steps(), min_size=1, max_size=30))
 @settings(max_examples=80)
 def test_drawn_programs(size, config, program):
-    """These shrink when they fail."""
+    """Runs drawn programs; hypothesis shrinks programs that fail."""
     threads.run(size, model_ranks.run, program, config=config)
 
 
@@ -69,9 +69,9 @@ def test_many_programs():
     run_seeds(range(100, 5100), 25)
 
 
-# ---- under mpiexec ---------------------------------------------------------------------------------------------------
+# ---- on MPI's ranks --------------------------------------------------------------------------------------------------
 def run_on_mpi(first, last, length):
-    """By messages, in shared memory, and with two ranks on each of several hosts, as far as the ranks can tell."""
+    """Runs by messages, in shared memory, and with two ranks on each of several simulated hosts."""
     from mpi4py import MPI
 
     for memory, host in (("off", 0), ("auto", 0), ("auto", MPI.COMM_WORLD.rank // 2)):

@@ -24,7 +24,7 @@ SHARED = ringcomm.Config(shared_memory="on")
 SMALL_PIECES = ringcomm.Config(shared_memory="off", segment_bytes=64, window=2)
 
 sizes = st.integers(1, 9)
-ops = st.sampled_from([op for op in Op if op.scaled and op != Op.Adasum])  # of all numbers
+ops = st.sampled_from([op for op in Op if op.scaled and op != Op.Adasum])  # ops on all numeric dtypes
 dtypes = st.sampled_from(DTYPES)
 
 
@@ -37,7 +37,7 @@ def counts(size):
 
 
 def traced(size, fn, *args, config=MESSAGES):
-    """What each rank returned, and the paths that its calls took."""
+    """Returns each rank's result, and the routes of its calls."""
     with Listener() as listener:
         results = threads.run(size, fn, *args, config=config)
     events = [event for event in listener.take() if event.category == "run" and event.name != "close()"]
@@ -47,7 +47,7 @@ def traced(size, fn, *args, config=MESSAGES):
 
 
 def stands_for(asked, path):
-    """Whether a call that asked for an algorithm took its path: "butterfly" is one of two, by size."""
+    """Returns whether `path` may run a call that requested the algorithm: "butterfly" is one of two, by size."""
     return path == asked or (asked == "butterfly" and path in ("butterfly_doubling", "butterfly_halving"))
 
 
@@ -128,7 +128,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]
 )
 @settings(max_examples=150)
 def test_special_values(size, dtype, op, algorithm, table):
-    """NaN wins, -0 is below +0, infinities behave, and all ranks get the same bits."""
+    """NaN takes precedence, -0 is less than +0, infinities follow IEEE 754, and all ranks get identical bits."""
     inputs = [np.array([row[rank] for row in table], dtype) for rank in range(size)]
     config = SHARED if algorithm == "shared" and size > 1 else MESSAGES
     name = None if size == 1 else algorithm
@@ -161,8 +161,12 @@ def test_special_values(size, dtype, op, algorithm, table):
 @example(3, np.dtype(np.float32), 1, 0)
 @settings(max_examples=40)
 def test_averages_are_quotients(config, size, dtype, count, seed):
-    """Of every collective and by every path: the sum divided by the number of ranks, as NumPy divides, bit for bit; a
-    postscale factor multiplies before. Sums are whole numbers that every dtype holds, 150 / 3 among them."""
+    """Averages of every collective and route equal the sum divided by the number of ranks, bit for bit, as NumPy
+    divides.
+
+    A postscale factor multiplies before the division. Sums are whole numbers that every dtype represents, 150 / 3
+    among them.
+    """
     rng = np.random.default_rng(seed)
     inputs = [rng.integers(0, 26, (size, count)).astype(dtype) for _ in range(size)]
     for rank, one in enumerate(inputs):
@@ -178,7 +182,7 @@ def test_averages_are_quotients(config, size, dtype, count, seed):
             comm.reducescatter(x, op),
         ]
 
-    results = threads.run(size, program, config=config if size > 1 else MESSAGES)  # one rank shares no memory
+    results = threads.run(size, program, config=config if size > 1 else MESSAGES)  # a single rank shares no memory
     mean = reduced(Op.Average, inputs)
     scaled = reduced(Op.Average, [4 * one.astype(np.float64) for one in inputs]).astype(dtype)
     for rank, (ordered, background, by_four, rooted, rows) in enumerate(results):
@@ -216,7 +220,7 @@ def test_scales(size, dtype, op, pre, post, shared):
     st.sampled_from(ALLREDUCE),
 )
 def test_narrow_wire(size, wire, dtype, algorithm):
-    """Whole numbers that the wire's dtype holds travel exactly; all ranks get the same bits for others."""
+    """Whole numbers that the wire's dtype represents are sent exactly; for other numbers all ranks get the same bits."""
     exact = [integers(np.dtype(dtype), 50, rank, Op.Sum, 1) for rank in range(size)]
     real = [np.random.default_rng(rank).standard_normal(50).astype(dtype) for rank in range(size)]
 
@@ -230,7 +234,7 @@ def test_narrow_wire(size, wire, dtype, algorithm):
     assert np.all(np.abs(results[0][1] - np.sum(real, axis=0)) <= bound)
 
 
-# ---- the others ------------------------------------------------------------------------------------------------------
+# ---- the other collectives -------------------------------------------------------------------------------------------
 @given(st.data(), sizes, dtypes, ops, st.sampled_from(names_of("reduce")), st.integers(0, 99))
 def test_reduce(data, size, dtype, op, algorithm, seed):
     count, root = data.draw(counts(size)), data.draw(st.integers(0, size - 1))

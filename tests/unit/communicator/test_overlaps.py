@@ -1,6 +1,8 @@
-"""A call whose array and result share memory in part: right, or refused before data moves. In place: right.
+"""Calls whose array and result overlap in memory: the result is right, or the call is refused before data moves. In-
+place calls succeed.
 
-One generator draws calls, sizes and views of one buffer. NumPy says what is right, and which views share a byte.
+One generator draws calls, sizes and views of one buffer. NumPy computes the expected result, and detects views that
+share a byte.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ Array = Any
 
 
 class Kind(NamedTuple):
-    """A call: rows of its array and of its result in units of `n`, and the result from every rank's array."""
+    """A kind of call: rows of its array and of its result in units of `n`, and the expected result from every rank's
+    array.
+    """
 
     given: Callable[[int], int]
     result: Callable[[int], int]
     right: Callable[[list[Array], int], Array]  # None: this rank has no result
-    own: Callable[[int], int]  # in place: where the array begins in the result (negative: the other way round)
+    # in place: offset of the array in the result (negative: offset of the result in the array)
+    own: Callable[[int], int]
     more: tuple[Any, ...] = ()
 
 
@@ -67,18 +72,22 @@ KINDS = {
     "alltoallv": Kind(all_of, all_of, turned, lambda r: 0),
 }
 FORMS = ("{}", "i{}", "{}_init")
-COUNTS = {"allgatherv": 1, "gatherv": 1, "scatterv": 1, "reduce_scatter": 1, "alltoallv": 2}  # lists that a call takes
+# number of count lists that a call takes
+COUNTS = {"allgatherv": 1, "gatherv": 1, "scatterv": 1, "reduce_scatter": 1, "alltoallv": 2}
 
 
 class Case(NamedTuple):
-    """`distance`: of the two views, as a share of the first: 0, or "own" for a call in place. `step`: of the views."""
+    """A drawn case.
+
+    `distance`: between the two views, as a share of the first: 0, or "own" for a call in place. `step`: of the views.
+    """
 
     name: str
     form: str
     n: int
     distance: float | str
     step: int
-    only: int | None = None  # the one rank whose views are these; elsewhere the arrays are apart
+    only: int | None = None  # the only rank with these views; the arrays of the other ranks do not overlap
 
 
 cases = st.builds(
@@ -110,7 +119,7 @@ def views(case: Case, rank: int, size: int) -> tuple[Array, Array]:
     if case.only not in (None, rank):
         return np.zeros(lengths[0]), np.zeros(lengths[1])
     buffer = np.zeros(3 * room)
-    step = 1 if case.form == "{}_init" else case.step  # prepared calls take no strided arrays
+    step = 1 if case.form == "{}_init" else case.step  # persistent calls take no strided arrays
     stretch = abs(step)
     x, out = (
         buffer[start : start + length * stretch : stretch][:: 1 if step > 0 else -1]
@@ -135,7 +144,7 @@ def make(comm: Any, case: Case, x: Array, out: Array) -> Array:
 
 
 def check(comm: Any, case: Case) -> None:
-    """Makes the call: it is right. Raises ValueError only where NumPy says that the views share memory."""
+    """Makes the call and checks the result. Raises ValueError only if NumPy finds that the views share memory."""
     kind = KINDS[case.name]
     x, out = views(case, comm.rank, comm.size)
     shared = np.shares_memory(x, out)
@@ -156,7 +165,10 @@ def check(comm: Any, case: Case) -> None:
 @settings(max_examples=120, deadline=None)
 @given(case=cases, size=st.integers(1, 4), memory=st.sampled_from(["auto", "off"]), again=st.integers(1, 2))
 def test_right_or_refused(case: Case, size: int, memory: str, again: int) -> None:
-    """Also where one rank alone has such views: it raises, and no other rank hangs. `again`: as a remembered call."""
+    """If only one rank has overlapping views, that rank raises, and no other rank hangs.
+
+    `again`: repeats the call from the call cache.
+    """
 
     def program(comm: Any) -> None:
         if again > 1:
@@ -170,7 +182,7 @@ def test_right_or_refused(case: Case, size: int, memory: str, again: int) -> Non
 
 
 def refuses(case: Case, rank: int, size: int) -> bool:
-    """Whether this rank refuses the call."""
+    """Returns whether this rank refuses the call."""
     x, out = views(case, rank, size)
     reads = rank == ROOT or not case.name.startswith("scatter")
     writes = KINDS[case.name].right([x] * size, rank) is not None
@@ -191,7 +203,7 @@ def across_processes(seed: int, count: int) -> None:
         )
         refusals = {refuses(case, rank, comm.size) for rank in range(comm.size)}
         if len(refusals) > 1:
-            continue  # some ranks would wait for the others, until the job ends
+            continue  # some ranks would block until the job ends
         count -= 1
         if refusals == {True}:
             with pytest.raises(ValueError, match="x and out overlap"):
@@ -209,7 +221,7 @@ def test_across_processes(size: int, memory: str) -> None:
 
 
 def partners(comm: Any, n: int, shift: float, rounds: int) -> None:
-    """MPI_Sendrecv_replace around a ring, and with views that overlap in part."""
+    """Exchanges around a ring as MPI_Sendrecv_replace does, and with views that overlap in part."""
     for _ in range(rounds):
         buffer = np.zeros(3 * n)
         x, out = buffer[n : 2 * n], buffer[n + int(shift * n) :][:n]
@@ -276,7 +288,7 @@ def test_neighbours() -> None:
             ring.alltoall(buffer[:10_000], rows, out=buffer[100:10_100])
         x = buffer[:5_000]
         x[:] = values(comm.rank, 5_000)
-        out = buffer[100 : 100 + 5_000 * len(ring.receives_from)]  # of a copy that the call makes
+        out = buffer[100 : 100 + 5_000 * len(ring.receives_from)]  # a view of a copy that the call makes
         ring.allgather(x, out=out)
         assert np.array_equal(out, np.concatenate([values(rank, 5_000) for rank in ring.receives_from]))
 

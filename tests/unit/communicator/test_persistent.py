@@ -1,4 +1,4 @@
-"""Calls that are prepared once and made many times, with ranks as threads."""
+"""Persistent calls, which are prepared once and started many times, with ranks as threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringcomm._src.base.ops import Op
 
 
 def persistent_calls(size, root):
-    """Name, arguments after the array, and rows of the array as a multiple of what a rank has of everything."""
+    """Yields the name, the arguments after the array, and the rows of the array as a multiple of one rank's rows."""
     counts = [2] * size
     yield from [("allreduce", (), 1), ("reduce", (root, "max"), 1), ("broadcast", (root,), 1), ("allgather", (), 1)]
     yield from [("reducescatter", (), size), ("reduce_scatter", (counts, "min"), size), ("alltoall", (), size)]

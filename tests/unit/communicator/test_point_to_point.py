@@ -1,5 +1,4 @@
-"""Messages from one rank to another: by shared memory and by messages of a transport, with ranks as threads and under
-MPI."""
+"""Point-to-point messages, in shared memory and by a transport's messages, with ranks as threads and under MPI."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def test_cases_on_one_to_nine_ranks(case, way):
 @given(st.data())
 @settings(max_examples=40)
 def test_random_programs(data):
-    """Each rank sends a list of (dest, tag, count), then receives by source and tag, in another order of these."""
+    """Each rank sends a list of (dest, tag, count), then receives by source and tag in a different order."""
     size = data.draw(st.integers(1, 5))
     message = st.tuples(st.integers(0, size - 1), st.integers(0, 2), st.sampled_from([0, 1, 300, 9000, 20_000]))
     plans = [data.draw(st.lists(message, max_size=8)) for _ in range(size)]
@@ -124,7 +123,7 @@ def test_what_is_in_the_background_moves_while_its_caller_computes(way):
         x, y = cases.numbers(200_000, comm.rank), np.empty(200_000, "int64")
         if comm.rank == 0:
             requests = comm.irecv(y, 1, 3), comm.isend(x, 1, 4)
-            assert sent.wait(60) and received.wait(60)  # without a call of ours
+            assert sent.wait(60) and received.wait(60)  # the worker makes progress without a call of this thread
             for request in requests:
                 request.wait()
         else:
@@ -175,7 +174,7 @@ def test_what_was_never_received_is_told_at_close_under_mpi(shared_memory):
 
 @pytest.mark.mpi
 def test_a_dead_peer_ends_the_wait():
-    """MPICH's launcher kills the survivor at once."""
+    """MPICH's launcher kills the surviving rank immediately."""
     result = mpi_case.start(2, cases.a_peer_dies, limit=60)
     assert result.status != 0 and not result.left_behind
     named = result.lines("named")

@@ -1,4 +1,4 @@
-"""Scans, and reduce-scatters of given rows: against NumPy, with ranks as threads."""
+"""Scans, and reduce-scatters with given rows, compared with NumPy; ranks are threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringcomm._src.base.ops import Op
 
 
 def compose(first, then):
-    """Of maps x -> a x + b modulo 97: associative, not commutative."""
+    """Composes maps x -> a x + b modulo 97: associative, not commutative."""
     a, b = first["a"] * then["a"] % 97, (then["a"] * first["b"] + then["b"]) % 97
     then["a"], then["b"] = a, b
 
@@ -119,7 +119,7 @@ TRUTH = {
 )
 @settings(max_examples=60, deadline=None)
 def test_logical_ops_give_0_and_1(size, config, dtype, op, count, seed):
-    """Also on ranks where nothing is combined, and with every call that reduces."""
+    """Logical ops return 0 and 1 also on ranks that combine nothing, in every call that reduces."""
     drawn = np.random.default_rng(seed)
     inputs = [
         (drawn.integers(-3, 4, count * size) if dtype != "uint16" else drawn.integers(0, 3, count * size))

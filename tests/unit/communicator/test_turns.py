@@ -1,4 +1,6 @@
-"""Ranks without a worker thread, as below MPI_THREAD_MULTIPLE: who waits for one thing gives others their turns."""
+"""Ranks without a worker thread, as below MPI_THREAD_MULTIPLE: a waiting caller also runs the turns of other
+operations.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from ringcomm._src.communicator.communicator import Communicator
 from ringcomm._src.core import _core
 from ringcomm._src.platform.threads_link import ThreadsLink, ThreadsWorld
 
-LIMIT = 60  # seconds until a test is taken to hang
+LIMIT = 60  # seconds after which a test counts as hung
 CONFIGS = {"shared": ringcomm.Config(shared_memory="on"), "messages": ringcomm.Config(shared_memory="off")}
-LONG = 200_000  # of 8 bytes: more than is sent before a receive wants it
+LONG = 200_000  # 8-byte elements: more data than a rank sends before the receive is posted
 
 
 def open_rank(world: ThreadsWorld, rank: int, way: str) -> Communicator:
@@ -33,7 +35,7 @@ def open_rank(world: ThreadsWorld, rank: int, way: str) -> Communicator:
 
 
 def run(size: int, program: Any, way: str) -> None:
-    """Like ringcomm.threads.run, but each rank has a worker of its own that has no thread; and with a time limit."""
+    """Runs `ringcomm.threads.run` with a time limit and, for each rank, a private worker that has no thread."""
     world, failures = ThreadsWorld(size), []
 
     def rank_main(rank: int) -> None:
@@ -67,7 +69,7 @@ def test_a_collective_moves_what_is_in_the_background(way, receives):
         if comm.rank == 0:
             request = comm.irecv(y, 1, 3) if receives else comm.isend(x, 1, 3)
             assert comm.allreduce(np.ones(1000), op="sum")[0] == 2
-            request.wait(0)  # it was done before the collective was
+            request.wait(0)  # it finished before the collective did
         else:
             comm.send(x, 0, 3) if receives else comm.recv(y, 0, 3)
             assert comm.allreduce(np.ones(1000), op="sum")[0] == 2
@@ -100,7 +102,7 @@ def test_a_message_s_wait_moves_collectives_in_the_background(way, waits):
 
 @st.composite
 def rounds(draw):
-    """Messages (source, dest, tag, count) to be posted, and after each lot of them one collective."""
+    """Posts messages (source, dest, tag, count), and runs one collective after each batch of them."""
     size = draw(st.integers(1, 9))
     rank = st.integers(0, size - 1)
     message = st.tuples(rank, rank, st.integers(0, 2), st.sampled_from([0, 1, 300, 9000, 40_000]))
@@ -155,12 +157,12 @@ def test_random_messages_among_collectives(drawn):
 
 
 class Alarm(Exception):
-    """What the signal's handler raises."""
+    """The exception that the signal handler raises."""
 
 
 @contextmanager
 def alarm(seconds: float) -> Iterator[None]:
-    """A signal whose handler raises, as Ctrl-C's does, while the code inside waits."""
+    """Sends a signal whose handler raises, as Ctrl-C does, while the code inside waits."""
 
     def ring(*_: Any) -> None:
         raise Alarm

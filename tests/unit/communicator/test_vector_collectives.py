@@ -1,4 +1,4 @@
-"""What MPI has beside the seven collectives: with ranks as threads against NumPy, on MPI's ranks against mpi4py."""
+"""MPI's collectives beyond the seven basic ones: compared with NumPy on ranks as threads, with mpi4py on MPI's ranks."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_alltoallv(size, config, dtype, seed, data):
 )
 @settings(max_examples=40, deadline=None)
 def test_calls_that_come_again(size, config, roots, shape, seed):
-    """They go the short way, for whichever root, as they went the long one."""
+    """Repeated calls hit the call cache for every root, and return the same results as the first calls."""
 
     def program(comm):
         me = comm.rank
@@ -162,7 +162,7 @@ def test_torch_tensors():
 
 
 def as_mpi_does():
-    """On MPI's ranks: what mpi4py's calls give, on one host, and as if there were two ranks on each."""
+    """Compares results on MPI's ranks with mpi4py's, on one host and with two ranks on each simulated host."""
     from mpi4py import MPI
 
     ringcomm.init()

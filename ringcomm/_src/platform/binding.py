@@ -23,9 +23,9 @@ Cores = tuple[int, ...]
 _CPUS = Path("/sys/devices/system/cpu")
 _THREADS = Path("/proc/self/task")
 
-state = "no: no job of several ranks has started"  # for people
+state = "no: no job of several ranks has started"  # shown by `ringcomm info`
 
-_given: Cores = ()  # this process's share
+_given: Cores = ()  # cores that this process is bound to; empty: not bound by ringcomm
 _listeners: list[Callable[[int], None]] = []
 
 

@@ -58,8 +58,10 @@ def started(environment: Mapping[str, str]) -> dict[Launcher, int]:
 
 
 def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the Slurm step whose tasks are the `size` ranks of this job, in the form that scancel takes. Returns an
-    empty text if another launcher has started the ranks, inside a step or not."""
+    """Returns the name of the Slurm step that runs the `size` ranks of this job, in the form that scancel takes.
+
+    Returns an empty text if another launcher has started the ranks, inside a step or not.
+    """
     found = started(environment)
     if found.get(SRUN) != size or any(name in environment for name in ("OMPI_COMM_WORLD_SIZE", "MPI_LOCALNRANKS")):
         return ""
@@ -68,7 +70,7 @@ def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str
 
 
 def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) -> bool:
-    """Returns True if a rank of this host has started this process, and `found` comes from that rank's environment."""
+    """Returns True if a rank of this host has started this process, and this process inherited `found` from it."""
     rank = environment.get(RANK_PROCESS, "")
     if rank in ("", str(os.getpid())):
         return False

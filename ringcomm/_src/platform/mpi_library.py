@@ -83,8 +83,8 @@ _after_end: Callable[[], None] | None = None  # if set, MPI needs other Python t
 def initialize_beside_threads(after_end: Callable[[], None]) -> None:
     """Initialises MPI, and finalises it at the end of the process, while other Python threads run.
 
-    One of these threads is MPI's process manager. The calls go through ctypes, because mpi4py keeps the interpreter
-    lock during its own. `after_end` is called when MPI is finalised.
+    One of these threads is MPI's process manager. The calls use ctypes, because mpi4py's calls keep the interpreter
+    lock. `after_end` is called when MPI is finalised.
     """
     global _after_end
     mpi = load()

@@ -177,7 +177,7 @@ class MpiLink(Link):
         return ranks
 
     def lost(self) -> list[int]:
-        """Returns the ranks whose processes are known to have ended without finalising MPI. If there are any, no
+        """Returns the lost ranks: their processes are known to have ended without finalising MPI. After a loss, no
         collective MPI call completes."""
         return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
 

@@ -152,7 +152,10 @@ def _rows_of(mine: Any, name: Any, process_set: ProcessSet) -> Any:
 def reducescatter(
     tensors: Sequence[Any], name: Any, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: Any = None
 ) -> list[Any]:
-    """Reduces and scatters tensors. Gradients are gathered and scaled by the factors; for Sum also by the ranks."""
+    """Reduces and scatters tensors.
+
+    The gradient is the gathered gradients, multiplied by the factors and, for Sum, by the number of ranks.
+    """
 
     def backward(inputs: Any, _results: Any, given: list[Any]) -> list[Any]:
         if how.op not in (Sum, Average):

@@ -46,7 +46,7 @@ def op() -> Callable[..., Any] | None:
 def _no_gradient(_op: Any, *_gradients: Any) -> Any:
     """Raises NotImplementedError: a reduction by a tape or optimizer was traced without an outer tape.
 
-    Such reductions have gradients (gradients.py) only if an outer tape is active while they are traced.
+    These reductions have gradients (gradients.py) only if an outer tape is active while they are traced.
     """
     raise NotImplementedError(
         "these gradients were reduced in a function that was traced without an outer tape: put the outer "

@@ -113,7 +113,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         start_epoch, end_epoch: first epoch, and the epoch before which it ends; None: to the end of training.
         staircase: change the learning rate at the beginning of an epoch only.
         momentum_correction: if the learning rate is part of an optimizer's velocity (SGD with momentum), scale the
-            velocities with it once, as in Goyal et al., arXiv:1706.02677, remark 2.
+            velocities with it once. Source: Goyal et al., arXiv:1706.02677, remark 2.
         steps_per_epoch: number of steps in an epoch; None: the number that ``fit`` uses.
     """
 

@@ -1,7 +1,7 @@
 """Keras optimizers that reduce gradients over all ranks before each step, with one wrapper for all backends.
 
-The wrapper changes the optimizer's class to a subclass with the same name and module, so that a model saved with it
-loads in plain Keras. It reduces gradients at the start of ``apply``, before clipping and weight decay. With
+The wrapper changes the optimizer's class to a subclass with the same name and module. So a model saved with it loads in
+plain Keras. Gradients are reduced at the start of ``apply``, before clipping and weight decay. With
 ``backward_passes_per_step``, Keras accumulates gradients and the wrapper reduces the sums.
 """
 

@@ -244,8 +244,8 @@ def prove(schedules: Sequence[Schedule]) -> str | None:
 
 
 def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
-    """Returns, as `[r][i][b]`, how complete (0 to 1) block `b` of rank `r` is when its round `i` begins, with one more
-    entry for the end. Raises ValueError if ranks deadlock."""
+    """Returns, as `[r][i][b]`, how complete (0 to 1) block `b` of rank `r` is when its round `i` begins. The last entry
+    of each rank is for the end. Raises ValueError if ranks deadlock."""
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef vector[vector[vector[double]]] history
     with nogil:

@@ -267,7 +267,7 @@ def from_environment() -> Config:
     return config
 
 
-# Further variables, which are no options: launchers, elastic jobs and ringcomm.run set them.
+# Variables that are not options: for launchers, elastic jobs and ringcomm.run.
 OTHER_VARIABLES = (
     "RINGCOMM_ELASTIC",
     "RINGCOMM_ELASTIC_DRIVER",

@@ -1,7 +1,7 @@
-"""Handles Horovod's environment variables that are not another name of an option; config.py has the others.
+"""Handles Horovod's environment variables that are not another name of an option; config.py has those that are.
 
 Some are switches that set an option to a fixed value. The rest are accepted without effect, and a
-log message says so.
+log message names them.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def parse_level(text: str) -> str:
     return value
 
 
-REPLICA_CHECK_EVERY = 1000  # steps
+REPLICA_CHECK_EVERY = 1000  # default number of steps between two checks
 
 
 def replica_check(text: str) -> tuple[str, int]:

@@ -107,7 +107,7 @@ def _all_ranks() -> Any:
 
 
 def _world() -> Any:
-    """Returns MPI.COMM_WORLD if it has several ranks and peers may be waiting for this one, else None."""
+    """Returns MPI.COMM_WORLD if it has several ranks and peers may be waiting for this rank, else None."""
     if not _watched or os.getpid() != process.rank_process:
         return None
     world = _all_ranks()
@@ -187,7 +187,7 @@ def _passes_through_ringcomm(trace: TracebackType | None) -> bool:
 
 # ---- the end of the process ------------------------------------------------------------------------------------------
 def _at_exit() -> None:
-    """Runs before mpi4py finalises MPI."""
+    """Reports and leaves at the end of the process. Runs before mpi4py finalises MPI."""
     if os.getpid() != process.rank_process:
         return
     if status := _core.exit_status():

@@ -28,7 +28,7 @@ _GRACE = 10  # seconds from a death until the guardian ends the job
 _ENDING = 0.2  # seconds that `stop` waits for the guardian to end
 _PIDFD_GETFD = 438  # number of the system call, identical on all processors
 
-_connection: socket.socket | None = None  # to the guardian
+_connection: socket.socket | None = None  # connection to the guardian, if there is one
 _guardian: int | None = None  # process id of the guardian, on the rank that started it
 
 

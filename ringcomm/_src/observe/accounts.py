@@ -71,7 +71,7 @@ class Stats:
     ``operation`` is one of:
 
     - the name of a collective (gather and scatter are ``"alltoall"``), ``"send"`` or ``"recv"``;
-    - ``"training step"``: the time of complete steps of optimizers, whose bytes are in ``"allreduce"``;
+    - ``"training step"``: the time of complete steps of optimizers (their bytes are in ``"allreduce"``);
     - ``"comparison"``: the consistency check of ordered calls, before data moves;
     - ``"agreement"``: the agreement of ranks on named operations;
     - ``"replica check"``: comparisons of parameters, by result (``"equal"`` or ``"different"``);
@@ -213,7 +213,7 @@ _wanted = False
 
 
 def stats(reset: bool = False) -> Stats:
-    """Returns the statistics of this process: all its communicators, closed ones too, and its named operations.
+    """Returns the statistics of this process: all its communicators, also if closed, and its named operations.
 
     Not collective.
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from ringcomm._src.core import _core
 from ringcomm._src.observe.events import Listener
 
-DRAIN_EVERY = 0.5  # seconds
+DRAIN_EVERY = 0.5  # seconds between two writes
 
 
 class TraceFile:
@@ -64,7 +64,7 @@ class _Writer:
         self._end = threading.Event()
         self._meta("process_name", 0, name=f"rank {rank} ({socket.gethostname()})")
         self._meta("process_sort_index", 0, sort_index=rank)
-        # With these two clocks, tools can align the files of several hosts.
+        # The two clocks let tools align the files of several hosts.
         self._meta("clocks", 0, trace_ns=time.monotonic_ns(), unix_ns=time.time_ns())
         self._listener = Listener()
         self._thread = threading.Thread(target=self._loop, name="ringcomm-timeline", daemon=True)

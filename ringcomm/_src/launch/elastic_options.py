@@ -1,4 +1,4 @@
-"""Defines ringrun's options of elastic jobs: those of Horovod, and further ones. options.py adds them."""
+"""Defines ringrun's options of elastic jobs: those of Horovod, and additional options. options.py adds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 
 from ringcomm._src.launch.numbers import not_negative, positive, seconds
 
-ELASTIC_TIMEOUT = 600  # seconds
+ELASTIC_TIMEOUT = 600  # default of --elastic-timeout, in seconds
 
 
 def add_arguments(group: argparse._ArgumentGroup) -> None:

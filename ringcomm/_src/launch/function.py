@@ -147,7 +147,7 @@ class Exchange:
         size = len(self._results) if size is None else size
         silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
         causes = [error for error in self._errors if error[2] not in CONSEQUENCES]
-        errors = causes or ([] if silent else self._errors)  # the rest may follow from a silent rank's end
+        errors = causes or ([] if silent else self._errors)  # a silent rank may have caused the rest
         if errors and (status or len(self._results) < size or not size):
             rank, pickled, _, text = errors[0]
             cause = RankTraceback(rank, text)

@@ -45,7 +45,7 @@ class Job:
 
     @property
     def crowded(self) -> bool:
-        """True if this host runs more ranks than this process may use cores."""
+        """True if this host runs more ranks than it has cores that this process may use."""
         here = sum(host.slots for host in self.hosts if is_local(host.name)) if self.hosts else self.size
         return here > len(os.sched_getaffinity(0))
 

@@ -80,7 +80,7 @@ class Launched:
         only_ranks: bool = False,
         tags: bool = True,
     ) -> None:
-        """Raises OSError."""
+        """Starts the launcher. Raises OSError."""
         self.report, self._verbose = Report(size), verbose
         self._read_bytes = 0
         self._only_ranks, self._tags = only_ranks, tags

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ringcomm._src.launch import elastic_options
 from ringcomm._src.launch.numbers import not_negative, positive
 
-START_TIMEOUT = 120  # seconds
+START_TIMEOUT = 120  # default of --start-timeout, in seconds
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL")
 

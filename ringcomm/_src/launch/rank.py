@@ -139,7 +139,7 @@ class Rank:
         self.child = self.start(out.writing, err.writing)
         os.close(out.writing)
         os.close(err.writing)
-        if self.told_to_end:  # a signal came before the program had started
+        if self.told_to_end:  # a signal arrived before the program had started
             self.signal(signal.SIGTERM)
         self._pump(wakeup)
         return int(self.child.returncode)

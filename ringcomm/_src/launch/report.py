@@ -36,7 +36,7 @@ def _pattern(template: str) -> re.Pattern[str]:
 
 
 _STARTED, _ENDED = _pattern(rank.STARTED), _pattern(rank.ENDED)
-# ringcomm/_src/process/exits.py writes it before a rank ends the job.
+# ringcomm/_src/process/exits.py writes this line before a rank ends the job.
 _ENDING = re.compile(r"ringcomm: rank (?P<rank>\d+) of \d+ \((?P<host>.+?)\): (?P<how>.+); ending the job")
 _ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends alone")
 _ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's line after MPI_Abort

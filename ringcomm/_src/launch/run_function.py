@@ -46,8 +46,8 @@ def run(
         min_num_proc, min_np, max_num_proc, max_np: smallest and largest number of ranks of an elastic job
             (docs/elastic.md). `func` is called again whenever the ranks have changed; the last calls give the results.
         reset_limit: largest number of changes of the ranks.
-        cooldown_range: seconds after which a slot whose rank has failed is used again: after the first failure, and at
-            most after later ones.
+        cooldown_range: seconds after which the slot of a failed rank is used again: after its first failure, and the
+            maximum after later failures.
         hosts: hosts and their slots, 'a:2,b:2'; by default all ranks run on this host.
         hostfile: a file with hosts and their slots.
         host_discovery_script: a command that prints hosts and their slots, one host a line. It is run once, or every

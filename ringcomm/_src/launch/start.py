@@ -71,7 +71,7 @@ class Start:
                 return True
             if failed is None and report.first:
                 failed = now
-            if failed is not None and now > failed + AFTER_FAILURE:  # MPICH goes on if a rank fails before MPI_Init
+            if failed is not None and now > failed + AFTER_FAILURE:  # MPICH continues if a rank fails before MPI_Init
                 launched.end()
                 return False
 

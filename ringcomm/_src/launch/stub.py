@@ -21,7 +21,7 @@ class Program:
     """A rank's program that the agent runs, with the interface of subprocess.Popen."""
 
     def __init__(self, number: int, command: list[str], out: int, err: int) -> None:
-        """Raises OSError if there is no agent."""
+        """Asks the agent to start the program. Raises OSError if there is no agent."""
         self.returncode: int | None = None
         self.go = False  # True once the stub may end
         self._peer = Peer.connect(os.environ[ADDRESS])
@@ -68,7 +68,7 @@ class Program:
 
 
 class Stub(rank.Rank):
-    """A rank whose program the agent of the host runs."""
+    """A rank of an elastic job: the agent of the host runs its program."""
 
     mode = "ab"  # appends: this rank's output of earlier generations stays
 

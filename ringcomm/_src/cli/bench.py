@@ -163,7 +163,7 @@ def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
 
 
 def repetitions(nbytes: int, repeat: int) -> int:
-    """Returns the number of timed calls: more for small buffers, whose calls are short and noisy."""
+    """Returns the number of timed calls: more for small buffers, because their calls are short and noisy."""
     return repeat * (20 if nbytes <= 64 << 10 else 4 if nbytes <= 1 << 20 else 1)
 
 

@@ -8,7 +8,7 @@ import runpy
 from ringcomm._src.cli.text import refuse
 from ringcomm._src.decentralized.topology import Matrix, Topology, prove, topologies, topology
 
-_MOST = 16  # largest number of ranks whose matrix fits a terminal
+_MOST = 16  # largest number of ranks for which the matrix fits a terminal
 
 
 def show(name: str, size: int, file: str | None, output: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Implements `ringcomm info`: lists the installed software, the features that ringcomm uses, and why others are off."""
+"""Implements `ringcomm info`: lists the installed software, and the features with the reasons why some are off."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather() -> dict[str, Any]:
-    """Returns all facts as plain data. Collective under mpirun. The rank whose "rank" is 0 prints them."""
+    """Returns all facts as plain data. Collective under mpirun. The rank with "rank" 0 prints them."""
     from ringcomm import __version__
     from ringcomm._src.core import _core
     from ringcomm._src.platform import binding

@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 def messages(schedules: Sequence[Schedule]) -> list[Message]:
-    """Returns all messages of the schedules. The k-th send from one rank to another matches the k-th receive."""
+    """Returns all messages of the schedules. The k-th send of a rank to a peer matches the peer's k-th receive."""
     sent: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
     received: dict[tuple[int, int], list[tuple[int, list[int], bool]]] = defaultdict(list)
     for schedule in schedules:
@@ -81,7 +81,7 @@ class _Grid:
 
 
 def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
-    """Writes the picture to `path`, whose extension selects the format. `schedules[r]` is rank r's.
+    """Writes the picture to `path`; its extension selects the format. `schedules[r]` is rank r's.
 
     Raises ImportError without matplotlib, ValueError if the schedules deadlock.
     """

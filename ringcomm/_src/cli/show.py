@@ -95,7 +95,7 @@ def describe(schedules: Sequence[Schedule], width: int | None = None) -> str:
 
     `schedules[r]` is rank r's. In a cell, ``→3 [0-2]`` sends blocks 0 to 2 to rank 3, ``←5 [1]`` receives block 1
     from rank 5, and ``←5 +[1]`` receives from rank 5 and reduces into block 1. Scratch blocks are written t0, t1 ...
-    If `width` is given, ranks that do not fit into that number of columns are left out, and a line says so.
+    If `width` is given, ranks that do not fit into that number of columns are left out, and a line names them.
     """
     head, verdict = summary(schedules).split("\n")
     return "\n".join([head, "", *_fitting(_table(schedules), width), "", verdict])

@@ -1,6 +1,6 @@
 """Implements `ringcomm simulate`: predicts the time of every schedule of a collective on a cluster.
 
-The cluster need not exist. The prices come from the code that chooses schedules at run time.
+The cluster need not exist. The code that chooses schedules at run time makes the predictions.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def run(options: argparse.Namespace) -> int:
 def network_of(options: argparse.Namespace) -> tuple[_core.Network, list[str]]:
     """Returns the network, and the names of the parameters that are guessed.
 
-    Values come from the command line, then from the file, then from ringcomm._src.config.config.NETWORK (guesses).
+    Values of the command line take precedence over those of the file. The guesses are those of
+    ringcomm._src.config.config.NETWORK.
     """
     given: dict[str, float] = {}
     if options.network:

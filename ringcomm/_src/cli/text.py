@@ -19,7 +19,7 @@ def aligned(cells: Sequence[str], widths: Sequence[int], left: Collection[int]) 
 
 
 def runs(numbers: Iterable[int], cut: int = sys.maxsize) -> list[list[int]]:
-    """Splits numbers into runs of consecutive ones: 0, 1, 4 -> [0, 1], [4]. A new run begins at `cut`."""
+    """Splits numbers into runs of consecutive numbers: 0, 1, 4 -> [0, 1], [4]. A new run begins at `cut`."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][-1] + 1 and number != cut:

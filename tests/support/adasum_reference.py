@@ -1,4 +1,7 @@
-"""Adasum (Maleki et al., arXiv:2006.02924) of every rank's vector, in plain NumPy, paired as the butterfly does."""
+"""Computes Adasum (Maleki et al., arXiv:2006.02924) in plain NumPy, as a reference for tests.
+
+It pairs ranks as the butterfly algorithm does.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def pair(a: Array, b: Array) -> Array:
-    """Rounded to the dtype of `a`, as what ranks exchange is."""
+    """Combines two vectors; the result is rounded to the dtype of `a`, as the data that ranks exchange is."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     ab, aa, bb = (float(np.dot(u.ravel(), v.ravel())) for u, v in ((x, y), (x, x), (y, y)))
     by_x = 1.0 if aa == 0 else 1.0 - ab / aa / 2
@@ -19,7 +22,11 @@ def pair(a: Array, b: Array) -> Array:
 
 
 def adasum(vectors: list[Array]) -> Array:
-    """Of 2^k + r ranks the first 2r are paired with their neighbours; then places that differ in bit 0, bit 1, ..."""
+    """Returns the Adasum of one vector per rank.
+
+    Among 2^k + r ranks, the first 2r are paired with their neighbours. Then positions that differ in bit 0, bit 1, ...
+    are paired.
+    """
     core = 1 << (len(vectors).bit_length() - 1)
     rest = len(vectors) - core
     places = [pair(vectors[2 * i], vectors[2 * i + 1]) for i in range(rest)] + vectors[2 * rest :]

@@ -1,4 +1,4 @@
-"""What tests of ordered calls draw from, and how they compare results."""
+"""The choices that tests of ordered calls draw from, and the comparison of their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def same(a, b):
 
 
 def both(comm, call, *arguments, **named):
-    """The result of a call and of its non-blocking form, which are the same."""
+    """Returns the results of a call and of its non-blocking form, which must be equal."""
     result = getattr(comm, call)(*arguments, **named)
     later = getattr(comm, f"i{call}")(*arguments, **named).wait()
     assert (later is None) == (result is None) and (result is None or same(result, later))

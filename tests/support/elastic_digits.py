@@ -50,11 +50,11 @@ def make_state():
 
 
 def train(state, data, steps: int, log, after_step) -> None:
-    """`log` is written a line for each step: its number, its epoch, and the samples of this rank."""
+    """Trains; writes a line to `log` for each step: its number, its epoch, and the samples of this rank."""
     while state.step < steps:
         loader = torch.utils.data.DataLoader(range(SAMPLES), batch_size=BATCH, sampler=state.sampler)
         for number, indices in enumerate(loader):
-            x = data[[*indices.tolist(), 0]].to(DEVICE)  # never one alone, which batch normalisation refuses
+            x = data[[*indices.tolist(), 0]].to(DEVICE)  # never a batch of 1, which batch normalisation refuses
             state.optimizer.zero_grad()
             (state.model(x) - x.sum(1, keepdim=True)).square().mean().backward()
             state.optimizer.step()

@@ -1,8 +1,8 @@
-"""A training that elastic jobs run: weights that tell how they came about, and faults on demand.
+"""A training that elastic jobs run: its weights record the job's history, and faults occur on demand.
 
-``elastic_program.py STEPS NAP FAULT ...``, each fault as WORD:GENERATION:RANK:STEP, done when the step has been made
-and not yet committed. The first rank's last line is a JSON of the weights, and of the history: (generation, ranks,
-steps made before).
+``elastic_program.py STEPS NAP FAULT ...``, each fault as WORD:GENERATION:RANK:STEP. A fault occurs after that step and
+before its commit. The first rank's last line is a JSON of the weights and of the history: (generation, ranks, steps
+made before).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def gradient(step: int, rank: int) -> np.ndarray:
 
 
 def replay(history: list[list[int]], steps: int) -> list[float]:
-    """What the weights must be."""
+    """Returns the weights that this history must produce."""
     weights = np.zeros(50)
     ends = [begin for _, _, begin in history[1:]] + [steps]
     for (_, size, begin), end in zip(history, ends, strict=True):

@@ -1,4 +1,7 @@
-"""Starts commands as a user would: alone, or on ranks under the MPI that belongs to this interpreter."""
+"""Starts commands as a user would: alone, or on ranks under the MPI that belongs to this interpreter.
+
+Tests of programs and scripts use it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ LAUNCHER = Path(sys.executable).with_name("mpiexec")
 
 
 def environment() -> dict[str, str]:
-    """Open MPI as root, and more ranks than cores, which otherwise take turns badly; other MPIs do not read these."""
+    """Returns variables that let Open MPI run as root and with more ranks than cores; other MPIs ignore them."""
     return os.environ | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-        "OMPI_MCA_rmaps_base_oversubscribe": "1",  # the same for Open MPI 4
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",  # for Open MPI 4
         "OMPI_MCA_mpi_yield_when_idle": "1",
-        "OMPI_MCA_btl": "^ofi",  # or MPI_Init takes a second, see ringcomm._src.platform.mpi_library.quick_start
+        "OMPI_MCA_btl": "^ofi",  # otherwise MPI_Init takes a second, see ringcomm._src.platform.mpi_library.quick_start
         "OMP_NUM_THREADS": "1",
     }
 
@@ -32,9 +35,10 @@ def run(
     timeout: float = 240,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """`arguments` follow the interpreter. `folder` is the working directory; not the clone, which hides the package.
+    """Runs the interpreter with `arguments` and returns the finished process, whatever its exit status.
 
-    ranks = 0: without a launcher. A wrong exit status is the caller's to judge.
+    `folder` is the working directory; it must not be the clone, which hides the installed package. With ranks = 0
+    there is no launcher. The caller checks the exit status.
     """
     launch = [str(LAUNCHER), "-n", str(ranks)] if ranks else []
     return subprocess.run(
@@ -54,7 +58,7 @@ def output_of(
     timeout: float = 240,
     variables: Mapping[str, str] | None = None,
 ) -> str:
-    """The standard output of a run that must succeed."""
+    """Returns the standard output of a run that must succeed."""
     done = run(arguments, folder, ranks, timeout, variables)
     assert done.returncode == 0, f"{arguments} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

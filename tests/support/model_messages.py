@@ -1,7 +1,7 @@
-"""Messages of drawn programs: in each step, every message sent is received by a receive of the same step.
+"""Point-to-point messages of drawn programs. In each step, a receive of that step matches every message sent.
 
-A wildcard of source and tag could take a later step's message, so a barrier follows it. A receive that names its source
-or its tag cannot: the messages of a rank are received in order, and each step has its own tags.
+A receive with wildcards for both source and tag could match a later step's message, so a barrier follows it. A receive
+that names its source or its tag cannot: the messages of a rank are received in order, and each step has its own tags.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Finish = Callable[[], None]
 
 
 class Messages:
-    """One step of one rank."""
+    """The messages of one step on one rank."""
 
     def __init__(self, comm: ringcomm.Communicator, number: int, step: Step) -> None:
         self.comm, self.step, self.tag = comm, step, number * 2
@@ -54,7 +54,7 @@ class Messages:
         assert out[: len(want)].tobytes() == want and not out[len(want) :].any()
 
     def irecv(self, source: int, asked: int, tag: int, index: int = 0) -> None:
-        """Posts a receive of `source`'s message; `asked` and `tag` may be wildcards. Source -1: any rank's."""
+        """Posts a receive of `source`'s message; `asked` and `tag` may be wildcards. Source -1 means any rank."""
         out = self.space()
         request = self.comm.irecv(out, asked, tag)
 
@@ -72,7 +72,7 @@ class Messages:
         source, dest = (self.me - shift) % self.size, (self.me + shift) % self.size
         asked = ANY_SOURCE if self.step.variant % 2 else source
         out, x = self.space(), np.asarray(laid_out(self.content(self.me), self.step.layout, self.comm))
-        if self.step.variant % 4 == 0 and x.nbytes:  # received over what is sent
+        if self.step.variant % 4 == 0 and x.nbytes:  # the receive overwrites the data that is sent
             both = np.zeros(x.nbytes + len(out), np.uint8)
             both[: x.nbytes] = np.frombuffer(x.tobytes(), np.uint8)
             x, out = both[: x.nbytes], both[x.nbytes // 2 :][: len(out)]
@@ -83,7 +83,7 @@ class Messages:
         self.check(status, out, source)
 
     def shift(self) -> None:
-        """Not waited for here."""
+        """Sends to a neighbour at a distance; the caller waits for it."""
         shift = self.step.root % self.size
         source, dest = (self.me - shift) % self.size, (self.me + shift) % self.size
         asked, tag = [(source, self.tag), (ANY_SOURCE, self.tag), (source, ANY_TAG)][self.step.variant % 3]
@@ -94,7 +94,7 @@ class Messages:
             self.isend(dest)
 
     def chain(self) -> None:
-        """Each rank receives from the one before, then sends to the next."""
+        """Passes a message along: each rank receives from the rank before it, then sends to the next rank."""
         if self.me > 0:
             out = self.space()
             asked = ANY_SOURCE if self.step.variant % 2 else self.me - 1
@@ -103,7 +103,7 @@ class Messages:
             self.comm.send(laid_out(self.content(self.me), self.step.layout, self.comm), self.me + 1, self.tag)
 
     def fan_in(self) -> None:
-        """Every rank, also the root itself, sends two messages to the root."""
+        """Sends two messages from every rank, including the root, to the root."""
         root = self.step.root % self.size
         self.isend(root, 0)
         self.isend(root, 1)
@@ -145,7 +145,7 @@ class Messages:
                 self.irecv(-1, ANY_SOURCE, self.tag + index, index)
 
     def too_long(self) -> None:
-        """The receiver's array is too short: an error there, and the sender goes on."""
+        """Sends to an array that is too short: the receiver gets an error, and the sender continues."""
         shift = self.step.root % self.size
         self.isend((self.me + shift) % self.size)
         source = (self.me - shift) % self.size
@@ -161,7 +161,7 @@ class Messages:
         raise AssertionError("a message longer than its receive was received")
 
     def nobody(self) -> None:
-        """Receives for which no message is sent."""
+        """Posts receives for which no message is sent."""
         request = self.comm.irecv(self.space(), tag=1_000_000)
         assert request.cancel()
         request.wait()
@@ -183,7 +183,7 @@ PATTERNS = [
 
 
 def exchange(comm: ringcomm.Communicator, number: int, step: Step) -> list[Finish]:
-    """Makes a step's messages; returns what is left to be waited for, in any order."""
+    """Starts a step's messages; returns the functions that wait for them, in any order."""
     messages = Messages(comm, number, step)
     PATTERNS[step.call % len(PATTERNS)](messages)
     return messages.unfinished

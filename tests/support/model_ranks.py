@@ -48,7 +48,8 @@ class Rank:
 
     def __init__(self, comm: ringcomm.Communicator, steps: Sequence[Step]) -> None:
         self.me, self.steps = comm.rank, steps
-        self.groups: list[tuple[int, ringcomm.Communicator | None]] = [(-1, comm)]  # by the step that split it off
+        # keyed by the step that split it off
+        self.groups: list[tuple[int, ringcomm.Communicator | None]] = [(-1, comm)]
         self.pending: list[Pending] = []
         self.started: list[Started] = []
 
@@ -96,7 +97,7 @@ class Rank:
         self.begin(self.started[-1])
         if step.variant % 4 == 0:
             self.finish(lambda one: one.number == number, 0)
-        if step.form == "" and step.variant % 3 == 0:  # what the core remembers of a call serves the next one
+        if step.form == "" and step.variant % 3 == 0:  # the core's call cache from this call serves the next one
             self.begin(self.started[-1])
             self.begin(self.started[-1])
 
@@ -113,7 +114,7 @@ class Rank:
             self.pending.append(Pending(one.number, one.group, finish))
 
     def finish(self, which: Callable[[Pending], bool], seed: int) -> None:
-        """Waits for some calls, on each rank in another order."""
+        """Waits for some calls, on each rank in a different order."""
         chosen = [one for one in self.pending if which(one)]
         self.pending = [one for one in self.pending if not which(one)]
         for i in np.random.default_rng((seed, self.me)).permutation(len(chosen)):
@@ -137,7 +138,7 @@ class Rank:
 
 
 def complete(comm: ringcomm.Communicator | None) -> None:
-    """Waits for the calls that are not waited for."""
+    """Completes the calls that no rank waits for."""
     if comm is not None:
         comm.ibarrier().wait()
 
@@ -161,7 +162,7 @@ def split(comm: ringcomm.Communicator, step: Step) -> ringcomm.Communicator | No
 def arguments(
     comm: ringcomm.Communicator, case: Case, step: Step, layout: str
 ) -> tuple[Array | None, Array | None, dict[str, Any]]:
-    """The arrays of one call, x and out, and its named arguments."""
+    """Returns the arrays of one call, x and out, and its named arguments."""
     x = None if case.x is None else laid_out(case.x, layout, comm)
     out = None
     if case.expected is None or step.output == "new":
@@ -176,7 +177,7 @@ def arguments(
 
 
 def submit(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None] | None]:
-    """A blocking or non-blocking call, each time with new arrays and values."""
+    """Returns a blocking or non-blocking call that uses new arrays and values each time."""
     turn = 0
 
     def start() -> Callable[[], None] | None:
@@ -190,14 +191,14 @@ def submit(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[],
             check(made, case, x, out)
             return None
         if step.seed % 10 == 9:
-            return None  # is never waited for, and its arrays are released
+            return None  # no wait follows, and the arrays are released
         return lambda: check(waited(made, step), case, x, out)
 
     return start
 
 
 def prepare(comm: ringcomm.Communicator, step: Step) -> Callable[[], Callable[[], None]]:
-    """A persistent call. Each start gives it new values."""
+    """Returns a persistent call. Each start gives it new values."""
     call = method(comm, call_of(step), step)
     case, turn = cases(step, comm.size)[comm.rank], 0
     if case.x is not None and copied(strided := laid_out(case.x, step.layout, comm)):

@@ -29,7 +29,7 @@ def require_closed(comm: ringcomm.Communicator) -> None:
 
 
 def leave(comm: ringcomm.Communicator, odd: int) -> None:
-    """One rank closes the communicator while the others call it: all of them get an error, and none waits."""
+    """Closes the communicator on one rank while the other ranks call it: every rank gets an error, and none waits."""
     if comm.rank == odd:
         require(comm.close, ringcomm.MismatchError)
         return
@@ -49,8 +49,11 @@ def leave(comm: ringcomm.Communicator, odd: int) -> None:
 
 # ---- one rank disagrees ----------------------------------------------------------------------------------------------
 def disagree(comm: ringcomm.Communicator, step: Step) -> list[Callable[[], None]]:
-    """MismatchError with one text on every rank, and the communicator stays usable. Returns what is left to be waited
-    for."""
+    """Makes calls on which one rank disagrees.
+
+    Every rank must get a MismatchError with the same text, and the communicator stays usable. Returns functions that
+    wait for the remaining calls.
+    """
     if comm.size == 1:
         return []
     later = step.what % 2 == 1
@@ -85,7 +88,7 @@ def disagree(comm: ringcomm.Communicator, step: Step) -> list[Callable[[], None]
 
 
 def misled(fault: str, call: str, x: Any, named: dict[str, Any], odd: int, size: int) -> tuple[str, Any]:
-    """The odd rank's call and array; changes its other arguments."""
+    """Returns the odd rank's call and array, and changes its other arguments."""
     if fault == "call":
         named.clear()
         return ("barrier", None) if call != "barrier" else ("allreduce", np.ones(3))
@@ -152,14 +155,14 @@ REFUSED: list[Callable[[ringcomm.Communicator], Any]] = [
     lambda comm: comm.isend(X, 0, -7),
     lambda comm: comm.split(-3),
 ]
-AGREED: list[Callable[[ringcomm.Communicator], Any]] = [  # ranks compare the names of algorithms: refused on all ranks
+AGREED: list[Callable[[ringcomm.Communicator], Any]] = [  # ranks compare the names of algorithms, so every rank refuses
     lambda comm: comm.allreduce(X, algorithm="none such"),
     lambda comm: comm.iscan(X, algorithm="none such"),
 ]
 
 
 def refuse(comm: ringcomm.Communicator, step: Step) -> None:
-    """TypeError or ValueError on one rank or on all; nothing has moved, so the program goes on."""
+    """Makes calls that raise TypeError or ValueError on one rank or on all; no data moves, so the program continues."""
     calls = REFUSED + AGREED * (step.variant % 2)
     if step.variant % 2 or comm.rank == step.root % comm.size:
         require(lambda: calls[(step.call + step.what) % len(calls)](comm), TypeError, ValueError)

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 def _last_but_zero(given: Array, into: Array) -> None:
-    """An associative function that depends on the order of its operands."""
+    """Computes an associative function that depends on the order of its operands."""
     into[...] = np.where(into != 0, into, given)
 
 
@@ -34,7 +34,7 @@ REDUCED += [(LAST, dtype) for dtype in (*DTYPES, *COMPLEX)]
 
 
 def values(op: Any, dtype: np.dtype[Any], shape: tuple[int, ...], rank: int, seed: int) -> Array:
-    """Numbers whose reduction over a few ranks is exact."""
+    """Returns numbers whose reduction over a few ranks is exact."""
     count = int(np.prod(shape))
     if dtype.names:
         pair = np.zeros(count, dtype)
@@ -48,7 +48,7 @@ def values(op: Any, dtype: np.dtype[Any], shape: tuple[int, ...], rank: int, see
 
 
 def fold(op: Any, inputs: list[Array]) -> Array:
-    """The reduction of all `inputs`, in their order."""
+    """Returns the reduction of all `inputs`, in their order."""
     dtype, shape = inputs[0].dtype, inputs[0].shape
     flat = [x.ravel() for x in inputs]
     if op is LAST:
@@ -75,8 +75,10 @@ def _first_pair(op: Op, a: Array, b: Array) -> Array:
 
 
 def laid_out(array: Array, layout: str, comm: Any) -> Any:
-    """A copy of `array` in this layout. "shared": in memory that the communicator's ranks share; "list": lists of
-    Python's numbers, or a number, where NumPy makes an equal array of them.
+    """Returns a copy of `array` in this layout.
+
+    "shared" means memory that the communicator's ranks share. "list" means lists of Python numbers, or one number, if
+    NumPy makes an equal array of them.
     """
     if layout == "shared":
         copy = comm.empty(array.shape, array.dtype)
@@ -102,7 +104,7 @@ def laid_out(array: Array, layout: str, comm: Any) -> Any:
 
 
 def agree(result: Any, expected: Array) -> bool:
-    """Equal bits, or equal numbers (-0 and 0, and the gaps of structures)."""
+    """Returns whether the bits are equal, or the numbers are (-0 and 0, and the gaps of structures)."""
     result = np.asarray(result)
     if result.dtype != expected.dtype or result.shape != expected.shape:
         return False

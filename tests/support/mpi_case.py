@@ -49,7 +49,9 @@ class Result:
 def start(
     size: int, program: Callable[..., Any], *arguments: Any, limit: float = 120, variables: dict[str, str] | None = None
 ) -> Result:
-    """`size` 0: without a launcher. Fails if the job is not over after `limit` seconds."""
+    """Starts a case in a separate job; with `size` 0, without a launcher. Fails if it runs longer than `limit`
+    seconds.
+    """
     job = uuid.uuid4().hex
     launch = [str(LAUNCHER), "-n", str(size)] if size else []
     command = [
@@ -61,7 +63,7 @@ def start(
         repr(arguments),
     ]
     variables = dict(variables or {})
-    if "PYTHONPATH" in variables:  # in front of what is there
+    if "PYTHONPATH" in variables:  # prepended to the variable's value
         variables["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
     begun = time.monotonic()
     process = subprocess.Popen(
@@ -93,8 +95,11 @@ def run(
     leaves: bool = False,
     pool: str = "",
 ) -> Result:
-    """As `start`, for what must end well. `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s.
-    `pool`: the name of the jobs that run it, for cases that import what others should not."""
+    """Runs a case as `start` does, and fails unless it succeeds.
+
+    `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s. `pool`: the name of the jobs that run
+    the case, for cases that import modules which other cases must not.
+    """
     if not alone:
         return _run_in_pool((size, pool), program, arguments, limit, variables or {}, leaves)
     result = start(size, program, *arguments, limit=limit, variables=variables)
@@ -127,12 +132,14 @@ def _run_in_pool(
 
 
 def output_of(arguments: Sequence[str | Path], folder: Path, ranks: int = 0) -> str:
-    """As `launching.output_of`, in a job that cases share: for programs whose start and end are not tested."""
+    """Returns the output as `launching.output_of` does, from a shared job: for programs whose start and end are not
+    tested.
+    """
     return run(ranks, run_python, [str(one) for one in arguments], str(folder), limit=240).output
 
 
 def run_python(arguments: list[str], folder: str) -> None:
-    """What the interpreter does with these arguments: a script or -m and a module, and what follows."""
+    """Does what the interpreter does with these arguments: a script, or -m and a module, and their arguments."""
     before, sys.argv = (Path.cwd(), sys.argv), arguments[arguments[0] == "-m" :]
     os.chdir(folder)
     try:
@@ -150,7 +157,7 @@ def run_python(arguments: list[str], folder: str) -> None:
 
 
 def close_pools(name: str | None = None) -> list[str]:
-    """Ends the jobs that ran several cases, or those of this name. Returns a text for each that ended badly."""
+    """Ends the shared jobs, or those with this name. Returns a text for each job that ended badly."""
     wrong = []
     for size, called in [key for key in _pools if name in (None, key[1])]:
         pool = _pools.pop((size, called))
@@ -159,7 +166,7 @@ def close_pools(name: str | None = None) -> list[str]:
 
 
 def _end(job: str, process: subprocess.Popen[str]) -> list[str]:
-    """Kills what is left of a job; says what there was, after a moment in which processes may still be ending."""
+    """Kills the remaining processes of a job and returns their names; waits a moment for processes that are ending."""
     deadline = time.monotonic() + 2
     left = _members(job)
     while left and process.poll() is not None and time.monotonic() < deadline:
@@ -189,11 +196,11 @@ def main() -> None:
 
 
 def say(*words: Any) -> None:
-    """One line to standard output at once, whole also when ranks speak at the same time."""
+    """Writes one line to standard output, unbuffered and in one write, so that lines of ranks do not mix."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 if __name__ == "__main__":
-    # Each line in one write, for ranks share the file; also where PYTHONUNBUFFERED is set.
+    # Writes each line in one write, because ranks share the file; PYTHONUNBUFFERED may be set.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     main()

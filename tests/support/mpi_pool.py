@@ -1,8 +1,8 @@
-"""Jobs that live as long as the session of tests, one for each number of ranks, and run one case after the other.
+"""Jobs that live as long as the test session, one for each number of ranks, and run one case after another.
 
-Starting Python, MPI and torch on every rank takes longer than most cases. A case comes to each rank through a socket,
-and its output goes to files of its own. A case that fails on any rank ends the job, for the others may wait for that
-rank for ever; the next case gets a new job.
+Starting Python, MPI and torch on every rank takes longer than most cases. A rank receives a case through a socket, and
+writes the output to files of that case. A case that fails on any rank ends the job, because the other ranks may wait
+for that rank for ever. The next case gets a new job.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any
 from launching import LAUNCHER, environment
 
 JOB = "RINGCOMM_TEST_JOB"  # in the environment of every process of a job
-STARTING = 60.0  # seconds for all ranks of a job to call in
-OTHERS = 3.0  # seconds in which ranks may say what they know of another's failure
+STARTING = 60.0  # seconds for all ranks of a job to connect
+OTHERS = 3.0  # seconds in which ranks may report another rank's failure
 
 
 @dataclass
@@ -40,13 +40,13 @@ class Case:
     arguments: tuple[Any, ...]
     folder: str  # of the module
     variables: dict[str, str]
-    output: str  # the file; standard errors go to one of this name and .err
+    output: str  # the file of standard output; standard errors go to the file of this name with .err appended
     limit: float
-    leaves: bool  # ringcomm initialised: for cases by the hundred
+    leaves: bool  # whether ringcomm stays initialised, for hundreds of short cases
 
 
 class Pool:
-    """One job. `size` 0: one process without a launcher."""
+    """One job. If `size` is 0, it is one process without a launcher."""
 
     def __init__(self, size: int) -> None:
         self.job = uuid.uuid4().hex
@@ -81,7 +81,10 @@ class Pool:
         limit: float,
         leaves: bool = False,
     ) -> tuple[str, str]:
-        """Standard output and errors of all ranks. Raises, and the job has to go, if a rank failed or was not done."""
+        """Runs a case; returns standard output and errors of all ranks.
+
+        If a rank failed or timed out, raises, and the caller must end the job.
+        """
         path = Path(self.folder.name, "case")
         errors = path.with_suffix(".err")
         path.write_bytes(b"")
@@ -89,7 +92,7 @@ class Pool:
         folder = str(Path(sys.modules[function.__module__].__file__ or "").resolve().parent)
         case = Case(function.__module__, function.__name__, arguments, folder, variables, str(path), limit, leaves)
         for rank in self.ranks:
-            with contextlib.suppress(OSError):  # dead: so says its answer
+            with contextlib.suppress(OSError):  # the rank died; its answer shows that
                 rank.sendall(pickle.dumps(case))
         answers = self._answers(limit)
         text, told = (file.read_text(errors="replace") for file in (path, errors))
@@ -101,7 +104,7 @@ class Pool:
         return text, told
 
     def _answers(self, limit: float) -> str:
-        """Of each rank: . done, x failed, ! died, ? nothing."""
+        """Returns one character per rank: . done, x failed, ! died, ? no answer."""
         answers = ["?"] * len(self.ranks)
         deadline = time.monotonic() + limit
         with selectors.DefaultSelector() as waiting:
@@ -119,7 +122,7 @@ class Pool:
         return "".join(answers)
 
     def close(self) -> str:
-        """Ranks end when nobody sends any more. What they print at their end is returned if they do not end well."""
+        """Ends the job by closing the sockets. Returns the ranks' last output if they do not end well."""
         for rank in self.ranks:
             rank.close()
         try:
@@ -152,11 +155,11 @@ def _shut_down() -> None:
     if ringcomm := sys.modules.get("ringcomm"):
         ringcomm.shutdown()
         importlib.import_module("ringcomm._src.config.config").from_environment.cache_clear()
-    gc.collect()  # communicators that the case has left open
+    gc.collect()  # collects communicators that the case has left open
 
 
 def _done(case: Case) -> bool:
-    """Runs a case and puts things back as they were."""
+    """Runs a case, and restores the environment afterwards."""
     variables, path = dict(os.environ), list(sys.path)
     _print_to(case.output, 1)
     _print_to(case.output + ".err", 2)
@@ -173,14 +176,15 @@ def _done(case: Case) -> bool:
         return False
     finally:
         faulthandler.cancel_dump_traceback_later()
-        rank = {name: value for name, value in os.environ.items() if name == "RINGCOMM_RANK_PROCESS"}  # stays one
+        # this variable stays
+        rank = {name: value for name, value in os.environ.items() if name == "RINGCOMM_RANK_PROCESS"}
         os.environ.clear()
         os.environ.update(variables | rank)
         sys.path[:] = path
 
 
 def _print_to(path: str, descriptor: int) -> None:
-    """Of all ranks, each line behind what is there."""
+    """Redirects a descriptor to a file that all ranks append to."""
     sys.stdout.flush()
     sys.stderr.flush()
     file = os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -189,8 +193,8 @@ def _print_to(path: str, descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    # Each line in one write, for ranks share the file; also where PYTHONUNBUFFERED is set.
+    # Writes each line in one write, because ranks share the file; PYTHONUNBUFFERED may be set.
     sys.stdout.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
-    import mpi_pool  # by this name, for what was pickled
+    import mpi_pool  # pickled objects use this name
 
     mpi_pool.work(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Hosts of a job on this machine: whether network namespaces can be made here, and the cluster of them."""
+"""Hosts of a job on this machine: checks whether network namespaces can be made, and creates the cluster of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BRIDGE", "NETMODS", "NETWORK", "Cluster", "missing", "mpi_kind"]
 
 @functools.cache
 def missing() -> str:
-    """Why there can be no hosts here; empty if there can."""
+    """Returns the reason why there can be no hosts here; empty if there can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     absent = [name for name in ("ip", "tc", "unshare", "nsenter") if shutil.which(name) is None]

@@ -1,7 +1,7 @@
-"""What relaxed methods compute, written down in NumPy: all ranks' weights in one array, one rank's steps after another.
+"""Relaxed methods in NumPy, as a reference: all ranks' weights in one array, one rank's steps after another.
 
-`gradient(rank, step, x)` is of this rank's step (from 0) at its weights x. Ranks may make different numbers of steps:
-`steps[rank]`. Results are (weights of each rank, the method's model).
+`gradient(rank, step, x)` returns the gradient of this rank's step (from 0) at its weights x. Ranks may make different
+numbers of steps: `steps[rank]`. Results are (weights of each rank, the method's model).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Gradient = Callable[[int, int, np.ndarray], np.ndarray]
 
 
 class SGD:
-    """torch.optim.SGD with momentum, on all ranks' rows."""
+    """A torch.optim.SGD with momentum, on all ranks' rows."""
 
     def __init__(self, x: np.ndarray, lr: float, momentum: float) -> None:
         self.lr, self.momentum, self.v = lr, momentum, np.zeros_like(x)
@@ -39,7 +39,11 @@ def local_sgd(
     start: int = 0,
     overlap: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Ranks that have finished give nothing to means. Rounds are counted: a rank's n-th meets the others' n-th."""
+    """Computes a periodic method.
+
+    Ranks that have finished contribute nothing to means. Rounds are counted: a rank's n-th round meets the other
+    ranks' n-th.
+    """
     p = len(steps)
     x = np.repeat(x0[None], p, axis=0)
     sgd = SGD(x, lr, momentum)
@@ -88,7 +92,7 @@ def diloco(
     delay: int = 0,
     blend: float = 0.5,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`cuts`: the fragments."""
+    """Computes a method that exchanges fragments; `cuts` are their bounds."""
     x, a, u = np.repeat(x0[None], p, axis=0), x0.copy(), np.zeros_like(x0)
     sgd = SGD(x, lr, 0.0)
     parts, begun = len(cuts), 0
@@ -148,7 +152,7 @@ def easgd(
 
 
 def late(x0: np.ndarray, gradient: Gradient, steps: Sequence[int], lr: float, momentum: float) -> np.ndarray:
-    """Pipe-SGD. Every rank's weights are these."""
+    """Computes Pipe-SGD. Returns the weights, which are equal on every rank."""
     x = x0[None].copy()
     sgd = SGD(x, lr, momentum)
     pending: np.ndarray | None = None
@@ -172,7 +176,7 @@ def gossip(
     resync: int = 0,
     ahead: bool = False,
 ) -> np.ndarray:
-    """All replicas. `ahead`: combine while adapt."""
+    """Returns all replicas of a gossip method. `ahead`: combines while it adapts."""
     p, rounds = len(matrices[0]), 0
     x = np.repeat(x0[None], p, axis=0)
     sgd = SGD(x, lr, 0.0)
@@ -209,7 +213,7 @@ def synchronous(x0: np.ndarray, gradient: Gradient, p: int, steps: int, lr: floa
 def replayed(
     x0: np.ndarray, gradient: Gradient, log: Sequence[tuple[int, int, int, int]], lr: float, momentum: float
 ) -> np.ndarray:
-    """An asynchronous run of one shard, from its log: (version applied, rank, step, version read)."""
+    """Replays an asynchronous run of one shard from its log: (version applied, rank, step, version read)."""
     versions = [x0.copy()]
     v = np.zeros_like(x0)
     for version, rank, step, read in sorted(log):
@@ -222,7 +226,7 @@ def replayed(
 def easgd_replayed(
     x0: np.ndarray, gradient: Gradient, p: int, steps: int, every: int, lr: float, log: Sequence[tuple[int, int]]
 ) -> np.ndarray:
-    """The centre of asynchronous EASGD, from its log: (version of the centre, rank), in whatever order."""
+    """Returns the centre of asynchronous EASGD from its log: (version of the centre, rank), in any order."""
     x, c = np.repeat(x0[None], p, axis=0), x0.copy()
     alpha = c.dtype.type(0.9 / p)
 
@@ -247,11 +251,15 @@ def easgd_replayed(
 def pairs_replayed(
     x0: np.ndarray, gradient: Gradient, lr: float, logs: Sequence[Sequence[tuple[int, int, int, int, int]]]
 ) -> np.ndarray:
-    """What AD-PSGD ends with, from each rank's log of its meetings: versions of the replica before the step was added,
-    the other rank (-1: none), versions of both before their mean, the version taken. The last one is without a step."""
+    """Returns the final weights of AD-PSGD, from each rank's log of its meetings.
+
+    An entry holds the version of the replica before the step was added, the other rank (-1: none), the versions of
+    both before their mean, and the version taken. The last entry has no step.
+    """
     p = len(logs)
-    values = [[x0.copy()] for _ in range(p)]  # of each version
-    todo: list[dict[int, tuple[str, int, int]]] = [{} for _ in range(p)]  # by version: what made the next one
+    values = [[x0.copy()] for _ in range(p)]  # one per version
+    # by version: the operation that made the next one
+    todo: list[dict[int, tuple[str, int, int]]] = [{} for _ in range(p)]
     for rank, log in enumerate(logs):
         for number, (added, other, mine, theirs, _) in enumerate(log):
             todo[rank][added] = ("add", rank, number)

@@ -1,4 +1,4 @@
-"""Tables in docs/ that tests write, and the MPIs of Debian that they are measured with."""
+"""Tables in docs/ that tests write, and the Debian MPIs with which they are measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEBIAN = {"mpich": LIBRARIES / "libmpich.so.12", "openmpi": LIBRARIES / "libmpi.
 
 
 def write_rows(page: Path, name: str, rows: Sequence[str]) -> None:
-    """Puts rows into the table below the comment `name`, each in place of the row with the same first cell."""
+    """Writes rows into the table below the comment `name`; each replaces the row with the same first cell."""
     text, mark = page.read_text(), f"<!-- {name} -->\n"
     start = text.index(mark) + len(mark)
     head, rule, *old = text[start:].split("\n\n")[0].splitlines()
@@ -19,7 +19,8 @@ def write_rows(page: Path, name: str, rows: Sequence[str]) -> None:
 
 
 def loaded(library: Path, folder: Path) -> dict[str, str]:
-    """Returns the variables by which mpi4py loads an MPI library: MPICH's kind by a link in `folder`, which exists."""
+    """Returns the variables by which mpi4py loads an MPI library; MPICH's kind needs a link in `folder`, which exists.
+    """
     if library.name.startswith("libmpi.so.40"):
         return {"MPI4PY_LIBMPI": str(library)}
     (link := folder / "libmpi.so.12").unlink(missing_ok=True)

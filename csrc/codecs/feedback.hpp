@@ -1,6 +1,6 @@
-// Stores the residuals of error feedback: the part of each element that an encoder left out, and
-// adds when it next encodes the element (Seide et al., "1-bit stochastic gradient descent",
-// Interspeech 2014; Karimireddy et al., arXiv:1901.09847).
+// Stores the residuals of error feedback. A residual is the part of an element that an encoder left
+// out; the encoder adds it when it next encodes the element. Source: Seide et al., "1-bit
+// stochastic gradient descent", Interspeech 2014; Karimireddy et al., arXiv:1901.09847.
 //
 // A residual is in units of the sum that its element contributes to. In one call a rank encodes
 // each element once, as a contributor or as the sum's owner. So residuals stay valid when the

@@ -23,7 +23,7 @@ class DeviceLocation final : public MemoryLocation, public std::enable_shared_fr
   // join(): requires that the call has ended. Later work of the stream waits for its result; the
   // host does not wait.
   void join(CuStream stream) const;
-  void wait() const;  // blocks the host, for a result whose consumer's stream is unknown
+  void wait() const;                                           // blocks the host; for a result that any stream may read
   bool landed() const { return !done_ || done_->happened(); }  // after the call's end: true if its result is ready
 
   // ---- for tasks

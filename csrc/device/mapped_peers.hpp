@@ -63,7 +63,7 @@ class MappedPeers {
   Device& device_;
   const CuStream stream_;
   CuEvent ready_ = nullptr, done_ = nullptr;  // this rank's events, for its peers
-  std::set<std::uint64_t> told_;              // allocations that peers have opened
+  std::set<std::uint64_t> told_;              // ids of this rank's published allocations
   bool told_events_ = false;
   std::map<int, Peer> peers_;
 };

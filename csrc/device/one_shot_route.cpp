@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t kRoom = 2 << 20, kMost = 256 << 10;
 
 // This rank's memory. Each rank has two parts in it to write to, which calls use in turn. A write
-// to a part happens after all ranks were ready in the call before, and they were ready only after
-// they had read the part. No rank writes to it after the last call's result is ready.
+// to a part follows the previous call's ready events of all ranks. These follow the reads of that
+// part. No rank writes to it after the last call's result is ready.
 struct Rooms {
   Rooms(Device& device, int size)
       : flow(device), peers(device, flow.stream),

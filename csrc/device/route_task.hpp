@@ -77,7 +77,7 @@ class RouteTask : public Chain {
   const std::shared_ptr<DeviceLocation> place_;
 };
 
-// A route whose calls are tasks, with state that it keeps from call to call.
+// A route that runs calls as tasks, and keeps state from call to call.
 template <class TaskOfIt, class Kept>
 class RouteOf : public DeviceRoute {
  public:

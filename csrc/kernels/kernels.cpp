@@ -83,7 +83,7 @@ void reduce(DType dtype, Op op, void* target, const void* first, const void* sec
 }
 
 void adasum(DType dtype, void* target, const void* first, const void* second, std::size_t count) {
-  const auto row = static_cast<std::size_t>(dtype);  // the floating dtypes come first
+  const auto row = static_cast<std::size_t>(dtype);  // the floating dtypes are the first ones
   double dots[3];
   table().dots[row](first, second, count, dots);
   const auto share = [&dots](double square) { return square == 0 ? 1.0 : 1.0 - dots[0] / square * 0.5; };

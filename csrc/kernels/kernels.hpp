@@ -4,8 +4,8 @@
 //
 // Floating dtypes: halves are computed in float32 and rounded (to nearest even) when stored. min
 // and max propagate NaN (of two NaNs the first operand's, bits unchanged) and order -0 < +0. A NaN
-// result of sum, product or scaling is the positive quiet one without payload, because the NaN that
-// an addition keeps differs between machines and compilers. A cast keeps a NaN's sign and leading
+// result of sum, product or scaling is the positive quiet NaN without payload. The NaN that an
+// addition keeps would differ between machines and compilers. A cast keeps a NaN's sign and leading
 // payload. Copies, and a reduction of one unscaled source, keep all bits.
 //
 // Booleans are logical: sum and max are or, product and min are and. Any nonzero byte is true;
@@ -65,8 +65,9 @@ void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<c
 // Converts source[i] to another floating dtype (float16, bfloat16, float32, float64 in any pair).
 void cast(DType to, void* target, DType from, const void* source, std::size_t count);
 
-// Returns true if the processor's string copy instruction, which memcpy and the kernel use, is
-// slow: on AMD 5 to 14 times, where the addresses do not differ by a multiple of 16 bytes.
+// Returns true if the processor's string copy instruction, which memcpy and the OS kernel use, is
+// slow. On AMD it takes 5 to 14 times as long if the addresses do not differ by a multiple of 16
+// bytes.
 inline bool slow_to_copy(const void* target, const void* source) {
   return (reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source)) % 16 != 0;
 }

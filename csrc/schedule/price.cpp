@@ -1,6 +1,6 @@
-// Computes the price of a schedule. A round takes alpha, the part of its transfer time on the
-// busiest link that alpha does not hide, gap for each further message, and gamma for the bytes that
-// its rank reduces. The two directions of a link work at the same time.
+// Computes the price of a schedule. A round takes the sum of four times: alpha; the transfer on the
+// busiest link, except what alpha hides; gap for each further message; gamma for each byte that its
+// rank reduces. The two directions of a link work at the same time.
 //
 // One instance takes the sum of its rounds. Several instances in flight overlap: some wait while
 // others transfer. The busiest resource (a direction of a link, a rank's processor) then sets the
@@ -171,8 +171,8 @@ Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, co
   return best;
 }
 
-// A call as if its data were as long as its encoded messages. The machine reduces and copies that
-// many bytes fewer per second.
+// A call as if its data were its encoded messages. Per encoded byte, reductions and copies cost 1 /
+// ratio times as much.
 struct Encoded {
   Encoded(std::size_t data, const Network& links, const Cut& fixed, const Encoding& encoding)
       : ratio(encoding.ratio), nbytes(scaled(data, ratio)), network(links),

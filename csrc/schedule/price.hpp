@@ -1,5 +1,5 @@
 // Predicts the cost of a call on the given links, as the executor runs it: cut into segments, with
-// several in flight. Tuning uses it to choose algorithms and cuts.
+// several in flight. The choice of algorithms and cuts depends on it.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Price {
   std::size_t messages = 0;  // sent by the busiest rank, over all segments
   double bytes = 0;          // sent by the busiest rank, as encoded
   double reduced = 0;        // bytes reduced by the busiest rank
-  std::size_t rounds = 0;    // of one instance
+  std::size_t rounds = 0;    // rounds of one instance
 };
 
 // Prices a buffer of `nbytes` in total (allgather, alltoall: all blocks together).

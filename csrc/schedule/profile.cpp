@@ -171,7 +171,7 @@ class Builder {
   Schedule first_;
   PeerCount to_, from_, ever_;
   std::vector<std::vector<Load>> rounds_;
-  std::uint64_t peers_ = 0;  // of one rank
+  std::uint64_t peers_ = 0;  // distinct peers of the current rank
   Profile out_;
 };
 

@@ -44,12 +44,12 @@ struct Profile {
 
   Collective collective = Collective::allreduce;
   int size = 1;
-  std::size_t blocks = 1;  // of the schedule's data
+  std::size_t blocks = 1;  // blocks of the schedule's data
   std::size_t parts = 1;   // blocks that make up the buffer (alltoall has each block twice)
   std::size_t rounds = 0;
   std::vector<Run> runs;
   std::vector<Usage> hosts;  // without duplicates
-  bool one_way = false;      // some rank only sends or only receives: instances follow one another without waiting
+  bool one_way = false;      // some rank only sends or only receives: instances need not wait for each other
   std::size_t lag = 0;       // as in Schedule
   std::uint64_t messages = 0, sent = 0, reduced = 0;  // messages and blocks of the busiest rank
   std::uint64_t peers = 0;                            // most distinct peers that one rank sends to

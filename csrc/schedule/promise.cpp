@@ -39,7 +39,7 @@ double completeness(const Schedule& s, int block, Symbols::Id value, Symbols& sy
                       : s.collective == Collective::exscan ? s.rank
                                                            : s.size;
     if (whole == 0) return 1;
-    if (s.collective == Collective::exscan && static_cast<int>(node.lowest) == s.rank) return 0;  // its own part
+    if (s.collective == Collective::exscan && static_cast<int>(node.lowest) == s.rank) return 0;  // excludes itself
     return std::min(1.0, static_cast<double>(node.parts) / whole);
   }
   if (block >= s.blocks) return 0.5;

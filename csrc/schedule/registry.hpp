@@ -1,5 +1,5 @@
 // Lists the built-in algorithms by collective and name, and makes their schedules. Custom
-// algorithms register through the bindings.
+// algorithms are in collectives/custom_algorithms.hpp.
 #pragma once
 
 #include <memory>

@@ -55,10 +55,10 @@ enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 // size of block temps[t].
 //   allreduce, reduce, broadcast, scans:  any number of blocks, split evenly (base/cuts.hpp)
 //   allgather, reducescatter:      `size` blocks, block i is rank i's
-//   alltoall:                      2*size blocks: block q is sent to rank q and never written; block
-//                                  size+q is received from rank q
-//   barrier:                       one block, a token that counts the ranks that arrived (reduced; a
-//                                  rank may count more than once)
+//   alltoall:                      2*size blocks: block q is sent to rank q and never written;
+//                                  block size+q is received from rank q
+//   barrier:                       one block, a token that counts the ranks that arrived
+//                                  (reduced; a rank may count more than once)
 struct Schedule {
   Collective collective = Collective::allreduce;
   std::string algorithm{};

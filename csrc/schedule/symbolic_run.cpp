@@ -175,8 +175,8 @@ class Machine {
     }
   }
 
-  // Describes a waiting message, if any. Prefers a message whose peer has ended, then the earliest
-  // round.
+  // Describes a waiting message, if any. Prefers a message to or from a peer that has ended, then
+  // the earliest round.
   std::string stuck() const {
     const Message* worst = nullptr;
     std::size_t who = 0;

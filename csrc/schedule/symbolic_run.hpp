@@ -14,8 +14,8 @@ namespace ringcomm {
 using History = std::vector<std::vector<std::vector<double>>>;
 
 struct SymbolicRun {
-  bool encoding = false;       // a sent block that is not as last sent or received becomes its sender's encoding
-  History* history = nullptr;  // null: not recorded
+  bool encoding = false;                     // encodes each sent block, unless unchanged since it was sent or received
+  History* history = nullptr;                // null: not recorded
   std::vector<Schedule>* ordered = nullptr;  // the same schedules, to decide their open operand orders, or null
 };
 

@@ -14,8 +14,8 @@
 namespace ringcomm::gpu {
 
 // A kernel's name, its module (of entries.inl, in arrays/device/kernels_MODULE.ptx.z), and the
-// number of kernel elements per element: a complex sum is a sum of twice as many floats. Multiply
-// the kernel's counts and first index by it.
+// number of kernel elements per element: a complex sum is a sum of floats, two per element.
+// Multiply the kernel's counts and first index by it.
 struct Entry {
   std::string name;
   std::string_view module;

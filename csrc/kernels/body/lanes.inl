@@ -97,7 +97,7 @@ struct NoScaler {
   INLINE V operator()(V value) const { return value; }
 };
 
-// A lane whose accumulators have the same format as memory.
+// A lane with accumulators in the format of memory.
 template <class T>
 struct PlainLane {
   static constexpr std::size_t kWidth = kVectorBytes / sizeof(T), kSize = sizeof(T);

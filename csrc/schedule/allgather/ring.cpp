@@ -1,7 +1,8 @@
 // Ring all-gather: p-1 steps; each forwards the block received last to (r+1) mod p.
 //
-//        0 ──► 1 ──► 2 ──► 3 ──► 0      step i: send block r-i, receive block r-1-i. Symmetry: rotation.
+//        0 ──► 1 ──► 2 ──► 3 ──► 0      step i: send block r-i, receive block r-1-i
 //
+// Symmetry: rotation.
 // Cost, f = (p-1)/p:  (p-1)α + fSβ: bandwidth-optimal, neighbours only.
 // Source: MPICH's all-gather for long messages (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
 #include "schedule/phases.hpp"

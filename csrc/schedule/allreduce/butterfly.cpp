@@ -2,7 +2,7 @@
 // selects the cheaper of the two variants.
 //
 //        0   1   2   3      doubling: whole buffers, both reduce.   Lα + LSβ + LSγ, depth L
-//        │ ╳ │   │ ╳ │      halving: first half the buffer, then a quarter, ...; back the same way, doubling:
+//        │ ╳ │   │ ╳ │      halving: half the buffer, then a quarter, ...; back by doubling:
 //        │   ╳   ╳   │               2Lα + 2fSβ + fSγ, depth 2L          f = (p-1)/p, L = log2 p
 //        0   1   2   3      symmetry: exclusive or, when p is a power of two
 //
@@ -80,7 +80,7 @@ Schedule butterfly(const char* name, int rank, int size, bool halving) {
   const Fold fold(size);
   Schedule s = blank(Collective::allreduce, name, rank, size, halving ? fold.core : 1,
                      fold.rest == 0 ? Symmetry::exclusive_or : Symmetry::none);
-  if (fold.rest > 0) s.busiest = {0, size - 1};  // no rank of the last rank's host waits
+  if (fold.rest > 0) s.busiest = {0, size - 1};  // the last rank's host has no rank that waits
   fold_in(s, fold);
   halving ? exchange_halving(s, fold) : exchange_doubling(s, fold);
   fold_out(s, fold);

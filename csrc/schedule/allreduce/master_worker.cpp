@@ -23,7 +23,7 @@ Schedule allreduce_master_worker(int rank, int size, int root) {
     s.rounds[1] = {receive(root, 0)};
     return s;
   }
-  int lowest = root;  // lowest rank whose part the root holds
+  int lowest = root;  // lowest rank with a part in the root's sum
   for (int q = 0; q < size; ++q) {
     if (q == root) continue;
     s.rounds[0].push_back(reduce(q, 0, q < lowest));

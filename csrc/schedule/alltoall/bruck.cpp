@@ -4,8 +4,8 @@
 //        p = 4:  round 0, to r+1: the blocks for r+1 and r+3
 //                round 1, to r+2: the block for r+2, and the one from r-1 for r+2
 //
-// On every hop a block keeps its number i, so a block that a rank sends is replaced by one that it
-// receives. Blocks that stop at intermediate ranks need scratch: two blocks per i, used in turn, so
+// On every hop a block keeps its number i. So a received block replaces each block that a rank
+// sends. Blocks that stop at intermediate ranks need scratch: two blocks per i, used in turn, so
 // that no round receives into a block that it sends. All blocks must be of one size. Symmetry:
 // rotation.
 // Cost, L = ceil(log2 p):  Lα + (L/2)Sβ for powers of two: latency-optimal.

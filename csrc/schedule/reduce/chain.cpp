@@ -15,7 +15,7 @@ Schedule reduce_chain(int rank, int size, int root) {
   s.busiest = {root, modulo(root + std::max(1, size - 2), size)};  // one receives in the last rounds, one in the first
   if (size == 1) return s;
   extend(s, size - 2 + m);
-  const int next = modulo(rank + 1, size), behind = size - 1 - v;  // ranks whose sums arrive through `next`
+  const int next = modulo(rank + 1, size), behind = size - 1 - v;  // number of ranks that send through `next`
   const bool first = behind > 0 && lowest(next, behind, size) < rank;
   for (int b = 0; b < m; ++b) {  // block b leaves the last rank in round b
     const auto leaves = static_cast<std::size_t>(b + behind);

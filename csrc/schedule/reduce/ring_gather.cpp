@@ -1,7 +1,7 @@
 // Ring share-reduce, then a binomial gather of the reduced blocks to the root.
 //
-//        0 ──► 1 ──► 2 ──► 3 ──► 0     rounds 0 .. p-2: each forwards one block; the rank v after the
-//                                      root ends with block v
+//        0 ──► 1 ──► 2 ──► 3 ──► 0     rounds 0 .. p-2: each forwards one block; the rank v
+//                                      places after the root ends with block v
 //        0 ◄─1─ 1   2 ◄─3─ 3           round p-1
 //        0 ◄────2,3 2                  round p
 //

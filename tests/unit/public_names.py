@@ -1,6 +1,6 @@
-"""What users may import, as text: every name of every public module, with arguments and defaults.
+"""The public interface as text: every name of every public module, with arguments and defaults.
 
-`python tests/unit/public_names.py` writes public_names.txt anew: of the modules whose framework is installed here.
+`python tests/unit/public_names.py` rewrites public_names.txt for the modules whose framework is installed here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ LIST = Path(__file__).with_name("public_names.txt")
 
 
 def module_names() -> list[str]:
-    """Of all modules that are public."""
+    """Returns the names of all public modules."""
     paths = (path.relative_to(ROOT).with_suffix("") for path in ROOT.rglob("*.py"))
     names = {".".join(("ringcomm", *path.parts)).removesuffix(".__init__") for path in paths if path.parts[0] != "_src"}
     return sorted(names - {"ringcomm.__main__", "ringcomm.as_horovod"})  # commands: importing the second has an effect
 
 
 def imported(name: str) -> ModuleType | None:
-    """None where its framework is not installed."""
+    """Returns the module; None if its framework is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -49,7 +49,7 @@ def text_of_default(value: Any) -> str:
 
 
 def text_of(function: Any) -> str:
-    """Its arguments, or "" if it does not tell them."""
+    """Returns the signature of the function, or "" if it has none."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -70,18 +70,18 @@ def text_of(function: Any) -> str:
 
 
 def names_of_ours(kind: type) -> set[str]:
-    """What the class and those of its bases that are ringcomm's define."""
+    """Returns the names that the class defines, or those of its bases that belong to ringcomm."""
     return {name for base in kind.__mro__ if base.__module__.partition(".")[0] == "ringcomm" for name in vars(base)}
 
 
 def text_of_class(kind: type) -> str:
-    """How it is made, unless that is another library's: versions of Python differ in it."""
+    """Returns the signature of the constructor; "" if another library defines it, because Python versions differ in it."""
     inherited = issubclass(kind, enum.Enum) or not {"__init__", "__new__"} & names_of_ours(kind)
     return "" if inherited else text_of(kind)
 
 
 def members(kind: type) -> Iterator[str]:
-    """Public methods and attributes of a class, those of bases of ringcomm's included."""
+    """Yields the public methods and attributes of a class, with those of ringcomm's base classes."""
     for name in sorted(name for name in names_of_ours(kind) if not name.startswith("_")):
         value = inspect.getattr_static(kind, name)
         if isinstance(value, (staticmethod, classmethod)):
@@ -104,8 +104,9 @@ def lines_of(module: ModuleType, seen: set[int]) -> Iterator[str]:
 
 
 def found() -> dict[str, list[str]]:
-    """Of each public module that can be imported here: its names."""
-    seen: dict[str, set[int]] = defaultdict(set)  # by the framework, whose modules all can be imported, or none
+    """Returns the names of each public module that can be imported here."""
+    # by framework, because its modules can be imported either all or not at all
+    seen: dict[str, set[int]] = defaultdict(set)
     modules = {name: imported(name) for name in module_names()}
     return {
         name: list(lines_of(module, seen[name.split(".")[1] if "." in name else ""]))
@@ -115,7 +116,7 @@ def found() -> dict[str, list[str]]:
 
 
 def listed() -> dict[str, list[str]]:
-    """The same, as the committed list has it."""
+    """Returns the names of each module in the committed list."""
     sections: dict[str, list[str]] = {}
     for line in LIST.read_text().splitlines() if LIST.exists() else []:
         if line.startswith("ringcomm"):

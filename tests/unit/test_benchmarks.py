@@ -1,4 +1,4 @@
-"""The benchmarks' own code: that ratios, files and pages say what was measured, and that the scripts run."""
+"""The benchmarks' own code: ratios, files and pages state what was measured, and the scripts run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.fixture
 def module(monkeypatch):
-    """Imports a file of benchmarks/ or docs/ by its name, and forgets it afterwards."""
+    """Imports a file of benchmarks/ or docs/ by its name, and removes it from sys.modules afterwards."""
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), str(ROOT / "docs"), *sys.path])
     before = set(sys.modules)
     yield importlib.import_module
@@ -42,11 +42,11 @@ def test_ratio_is_of_medians_and_inside_its_interval(module):
 
 @pytest.mark.parametrize(("one_clock", "seconds"), [(True, [2.5, 1.0]), (False, [2.0, 0.75])])
 def test_a_time_is_from_the_first_begin_to_the_last_end(one_clock, seconds):
-    """Or, without a clock in common, the slowest rank's own."""
-    times = [[(1.0, 3.0), (7.5, 8.0)], [(0.5, 2.0), (7.0, 7.75)]]  # by rank
+    """The time is that of the slowest rank if ranks have no common clock."""
+    times = [[(1.0, 3.0), (7.5, 8.0)], [(0.5, 2.0), (7.0, 7.75)]]  # one list per rank
 
     class World:
-        """Of two ranks, of which this is the first; the second's numbers come as they are asked for."""
+        """A world of two ranks. This is the first; each call supplies the second rank's numbers."""
 
         @staticmethod
         def Allreduce(own, every, op):
@@ -80,7 +80,7 @@ def test_a_cell_fails_that_may_take_longer_than_mpi(module, ours, count):
 
 
 def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:
-    """Calls of what a script imports from ringcomm's modules by name, and what they call."""
+    """Yields each call of a function that a script imports from ringcomm, and the function."""
     tree, imported = ast.parse(file.read_text(encoding="utf-8")), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ringcomm."):
@@ -94,7 +94,7 @@ def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:
 
 
 def test_scripts_call_ringcomm_as_it_wants_to_be_called():
-    """Most of them need a cluster, or hours: what nobody runs each day would not be missed."""
+    """Checks calls against signatures: most scripts need a cluster or hours, so daily tests do not run them."""
     seen = 0
     for file in [*BENCHMARKS.glob("*.py"), *(ROOT / "examples").rglob("*.py")]:
         for call, function in calls_of_ringcomm(file):

@@ -1,4 +1,7 @@
-"""Imports point down and hold no circle, in C++ and in Python; what only one layer may use; comments and lines."""
+"""Imports point down and have no cycles, in C++ and in Python.
+
+Also checks names limited to one layer, comments and lines.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 CORE, PACKAGE = ROOT / "csrc", ROOT / "ringcomm"
 
-# From the bottom to the top: each may use what stands before it, and itself.
+# From the bottom to the top: each layer may use itself and the layers before it.
 CORE_LAYERS = [
     "base",
     "kernels",
@@ -31,7 +34,7 @@ CORE_LAYERS = [
     "param_server",
     "graph_ops",
 ]
-PYTHON_LAYERS = [  # under ringcomm/_src; "public": all that is not
+PYTHON_LAYERS = [  # under ringcomm/_src; "public" is the rest of the package
     "core",
     "base",
     "config",
@@ -62,7 +65,7 @@ PYTHON_LAYERS = [  # under ringcomm/_src; "public": all that is not
     "cli",
 ]
 
-FORBIDDEN = {  # under csrc: what, and the folder that alone may have it
+FORBIDDEN = {  # under csrc: a pattern, and the only folder that may contain it
     r"#\s*include\s*[<\"]Python\.h": "",
     r"#\s*include\s*[<\"]mpi\.h": "",
     r"\bgetenv\b": "",
@@ -76,7 +79,7 @@ def without_comments(text: str) -> str:
 
 @cache
 def core_files() -> dict[str, str]:
-    """Path from csrc -> text."""
+    """Returns a map from the path below csrc to the text."""
     return {str(path.relative_to(CORE)): path.read_text() for path in sorted(CORE.rglob("*.[ch]pp"))}
 
 
@@ -98,7 +101,7 @@ def python_modules() -> dict[str, Path]:
 
 @cache
 def python_imports() -> dict[str, set[str]]:
-    """At run time: at the top of a module and inside of functions."""
+    """Returns imports at run time, at the top of modules and inside of functions."""
     return {name: set(imported(ast.parse(path.read_text()).body)) - {name} for name, path in python_modules().items()}
 
 
@@ -131,7 +134,7 @@ def python_layer(name: str) -> int:
 
 
 def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
-    """What is left when all that use nothing, and all that nobody uses, are taken away again and again."""
+    """Removes names that use nothing or that no name uses, until none is left to remove. Returns the rest."""
     left = {name: set(others) - {name} for name, others in arrows.items()}
     while True:
         used = set().union(*left.values()) if left else set()
@@ -157,7 +160,7 @@ def test_imports_hold_no_circle(language: str) -> None:
 
 
 def test_circles_are_found() -> None:
-    """Of this file's own: arrows that lead in and out of a circle are not part of it."""
+    """Checks an example: arrows that lead in and out of a cycle are not part of it."""
     assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
     found = circles({"in": {"a"}, "a": {"b"}, "b": {"a", "out"}, "out": set()})
     assert sorted(one[0] for one in found) == ["a", "b"]
@@ -174,7 +177,7 @@ def test_what_the_core_must_not_use() -> None:
 
 
 def namespace_types(text: str, file: str) -> Iterator[str]:
-    """Full names of the types that `text` defines in a namespace; an unnamed namespace has the file's name."""
+    """Returns full names of the types that `text` defines in a namespace; an unnamed namespace has the file's name."""
     scopes: list[str | None] = []  # per open brace: the namespace's name, or None
     code = re.sub(r'"(\\.|[^"\\\n])*"|\'(\\.|[^\'\\])\'', "", without_comments(text))
     for head, brace in re.findall(r"([^;{}]*)([;{}])", code):
@@ -193,7 +196,7 @@ def namespace_types(text: str, file: str) -> Iterator[str]:
 
 
 def test_types_have_one_definition() -> None:
-    """Two types of one name in one namespace share their destructors: the linker keeps either of them (ODR)."""
+    """Two types of one name in one namespace share their destructors: the linker keeps one of them (ODR)."""
     found: dict[str, set[str]] = {}
     for path in [*CORE.rglob("*.[ch]pp"), *PACKAGE.rglob("*.hpp")]:
         for name in namespace_types(path.read_text(), str(path)):
@@ -216,12 +219,12 @@ def written() -> Iterator[Path]:
 
 
 def test_lines_and_rulers() -> None:
-    """At most 120 columns; and no ruler (// ---- words ----) is cut in two, which a re-wrapped one is."""
+    """Lines have at most 120 columns, and no ruler (// ---- words ----) is split by re-wrapping."""
     wrong = []
     for path in written():
         name = str(path.relative_to(ROOT))
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            too_long = len(line) > 120 and path.suffix != ".py"  # of Python ruff says it
+            too_long = len(line) > 120 and path.suffix != ".py"  # ruff checks Python
             if too_long or re.fullmatch(r"\s*(//|#)?\s*-{5,}\s*", line):
                 wrong.append(f"{name}:{number}: {line}")
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""The public interface is what public_names.txt says: a change of it is a decision, and seen in the diff."""
+"""The public interface equals public_names.txt, so that every change of it is deliberate and visible in the diff."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_every_listed_module_exists() -> None:
 
 @pytest.mark.parametrize("name", module_names())
 def test_all_is_all(name: str) -> None:
-    """`__all__` names what exists."""
+    """`__all__` names only what exists."""
     module = imported(name)
     if module is not None:
         assert not [one for one in module.__all__ if not hasattr(module, one)]

@@ -1,4 +1,4 @@
-"""What travels encoded: equal bits on all ranks, on every way; and what is left out is owed, not lost."""
+"""Encoded transfers: all ranks get identical bits by every route, and residuals keep what the encoders leave out."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_all_ranks_end_with_equal_bits(size, wire, count, algorithm, dtype, op, 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("algorithm", DIRECT)
 def test_what_is_left_out_is_owed(wire, size, algorithm):
-    """Over many calls all that was given arrives, but for what all ranks together owe at the end."""
+    """The sum of all results equals the sum of all inputs, except for the residuals of all ranks at the end."""
     count, calls = 3001, 20
 
     def program(comm):
@@ -111,7 +111,7 @@ def test_fewer_bytes_are_sent(wire):
 
     sent = max(threads.run(4, program, config=MESSAGES))
     promised = _core.wire_ratio(wire.code, _core.DTYPES.index("float32"))
-    if wire.name != "threshold":  # of which nobody knows how many pass
+    if wire.name != "threshold":  # the number of elements above a threshold is not known in advance
         assert 0.6 * promised <= sent <= 1.3 * promised
 
 
@@ -122,10 +122,10 @@ def test_fewer_bytes_are_sent(wire):
     algorithm=st.sampled_from([None, *DIRECT]),
     timed=st.booleans(),
 )
-@example(wire=FORMATS[1], size=2, count=57_827, algorithm=None, timed=False)  # a last piece that grows
+@example(wire=FORMATS[1], size=2, count=57_827, algorithm=None, timed=False)  # the last segment grows
 @settings(max_examples=30, deadline=None)
 def test_what_encoding_saves_is_counted(wire, size, count, algorithm, timed):
-    """What all ranks send and save is together what they send without."""
+    """Bytes sent plus bytes saved, summed over all ranks, equal the bytes sent without encoding."""
 
     def program(comm):
         comm.allreduce(np.ones(count, np.float32), algorithm=algorithm or "round_robin")
@@ -133,7 +133,9 @@ def test_what_encoding_saves_is_counted(wire, size, count, algorithm, timed):
         comm.allreduce(data(comm.rank, count), wire=wire, algorithm=algorithm or "round_robin")
         return dense, comm.stats().of("allreduce")
 
-    sent = would_have_sent = 0  # by all: a rank's own block is longer or shorter where there are more segments
+    # summed over all ranks, because the size of one rank's block changes with the number of
+    # segments
+    sent = would_have_sent = 0
     for dense, coded in threads.run(size, program, config=Config(shared_memory="off", stats=timed)):
         assert dense.bytes_saved == 0 and dense.seconds_encoding == 0
         sent += dense.bytes_sent
@@ -223,7 +225,7 @@ def test_int8_pays_where_links_are_slow(size, ranks_per_host, nbytes, link):
         return pays(Compression.int8.code, hosts, network, nbytes, memory=True)
 
     several = size > ranks_per_host
-    assert better(1e-7) == several and not better(1e-13)  # 80 Mbit/s, and much more than any link
+    assert better(1e-7) == several and not better(1e-13)  # 80 Mbit/s, and far more than any link
     assert better(link) <= better(10 * link)
     assert Compression.auto.decided(True) == Compression.int8 and Compression.auto.decided(False) is None
 

@@ -1,4 +1,4 @@
-"""What is owed of arrays stays right whatever changes from call to call: ranks, formats, ways, units."""
+"""Error feedback stays exact when the ranks, formats, algorithms or units change between calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CALLS = st.fixed_dictionaries(
         "segment": st.sampled_from([0, 512, 4096]),
         "undone": st.booleans(),
         "infinite": st.sampled_from([False, False, False, True]),
-        "units": st.sampled_from([1.0, 1.0, 0.5, 2.0, 3.0]),  # by what they change before the call
+        "units": st.sampled_from([1.0, 1.0, 0.5, 2.0, 3.0]),  # factor on the residuals before the call
     }
 )
 
@@ -35,7 +35,7 @@ CALLS = st.fixed_dictionaries(
 @given(calls=st.lists(CALLS, min_size=1, max_size=12), count=st.sampled_from([1, 33, 1500, 3001]))
 @settings(max_examples=40, deadline=None)
 def test_what_arrives_and_what_is_owed_is_what_was_given(calls, count):
-    """A rank that takes no part for a while still owes what it owed."""
+    """A rank that does not take part in some calls keeps its residual."""
     residual = [Feedback(count) for _ in range(MOST)]
     given, arrived = np.zeros(count), np.zeros(count)
     for number, call in enumerate(calls):

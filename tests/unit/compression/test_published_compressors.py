@@ -1,4 +1,4 @@
-"""Encoders against the algorithms as their papers have them, written down here anew: the same numbers."""
+"""Encoders compared with independent implementations of the algorithms in the papers: the results are equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("normal", "heavy", "sparse", "scales", "two values")
 
 
 def gradient(kind, count, seed):
-    """float32, as layers have them: heavy tails, rows that nothing touched, groups of very different size."""
+    """Returns float32 values as layers have them: heavy tails, rows of zeros, groups of very different magnitude."""
     random = np.random.default_rng(seed)
     values = random.standard_normal(count)
     if kind == "heavy":
@@ -30,7 +30,7 @@ def gradient(kind, count, seed):
 
 
 class Encoder:
-    """A wire format's, without ranks. What it makes of arrays, and what it owes."""
+    """The encoder of a wire format, without ranks. A call returns the decoded values."""
 
     def __init__(self, wire, count, feedback=False):
         self.feedback = _core.Feedback([count]) if feedback else None
@@ -52,7 +52,7 @@ def encoded(wire, values):
 
 
 def by_group(values, group, one):
-    """What `one` makes of each group of a float64 copy."""
+    """Applies `one` to each group of a float64 copy, and concatenates the results."""
     return np.concatenate([one(values[i : i + group].astype(np.float64)) for i in range(0, len(values), group)])
 
 
@@ -62,7 +62,7 @@ def mean(values):
 
 # ---- the algorithms --------------------------------------------------------------------------------------------------
 def one_bit(group):
-    """Seide et al. 2014: the sign, reconstructed as the mean of its side."""
+    """Seide et al. 2014: the sign; each side is reconstructed as its mean."""
     return np.where(group >= 0, mean(group[group >= 0]), mean(group[group < 0]))
 
 
@@ -72,13 +72,13 @@ def scaled_sign(group):
 
 
 def ternary_weights(group, share):
-    """Li and Liu 2016: below a share of the mean magnitude 0, else the mean of what is not."""
+    """Li and Liu 2016: elements below a share of the mean magnitude become 0, the rest their mean magnitude."""
     kept = (np.abs(group) >= share * np.abs(group).mean()) & (group != 0)
     return np.where(kept, np.sign(group) * mean(np.abs(group[kept])), 0)
 
 
 def steps_of(group, most):
-    """The step of a group, and its elements in steps."""
+    """Returns the step of a group, and its elements as multiples of the step."""
     step = np.abs(group).max() / most
     return step, group / step if step else group
 
@@ -94,14 +94,14 @@ def strom(values, tau):
 
 
 def largest(values, k):
-    """Aji and Heafield 2017: the k of the largest magnitude, as they are."""
+    """Aji and Heafield 2017: keeps the k elements of the largest magnitude unchanged."""
     result = np.zeros_like(values)
     chosen = np.argsort(-np.abs(values), kind="stable")[:k]
     result[chosen] = values[chosen]
     return result
 
 
-# ---- the same numbers ------------------------------------------------------------------------------------------------
+# ---- comparison with the papers --------------------------------------------------------------------------------------
 GRADIENTS = {
     "kind": st.sampled_from(KINDS),
     "count": st.integers(1, 6000),
@@ -118,12 +118,12 @@ BY_GROUP = {
 
 
 def differ(mine, published, values):
-    """Where they are not the same number but for rounding of float32 sums."""
+    """Marks elements that differ by more than the rounding of float32 sums."""
     return np.abs(mine - published) > 2e-5 * np.abs(published) + 1e-6 * np.abs(values) + 1e-30
 
 
 def is_near_a_border(name, values, group):
-    """A threshold or the middle between two steps, on which side of which float32 and float64 may see an element."""
+    """Marks elements near a threshold or the middle between two steps, where float32 and float64 may round differently."""
 
     def near(one):
         if name == "ternary":
@@ -143,7 +143,7 @@ def test_groups(name, kind, count, seed, group):
     mine, published = encoded(make(group), values), by_group(values, group, algorithm)
     wrong = differ(mine, published, values) & ~is_near_a_border(name, values, group).astype(bool)
     if name == "ternary" and is_near_a_border(name, values, group).any():
-        return  # the mean of a group is another one with such an element and without
+        return  # the mean of a group depends on whether it includes such an element
     assert not wrong.any(), (values[wrong], mine[wrong], published[wrong])
 
 
@@ -166,8 +166,11 @@ def test_an_integer_is_half_a_step_off_or_by_chance_a_whole_one(kind, count, see
 
 
 def drawn(wire, most, values):
-    """Between which numbers in [0, 1) that lies which each element was rounded up by, as Alistarh et al. 2017 and Wen
-    et al. 2017 round: to the next step above (of a positive element) if the draw is more than what is missing."""
+    """Returns bounds in [0, 1) of the random number that rounded each element.
+
+    Alistarh et al. 2017 and Wen et al. 2017 round a positive element up if the number is greater than the distance to
+    the next step above.
+    """
     step, steps = steps_of(values.astype(np.float64), most)
     up = np.rint(encoded(wire, values) / step) > np.floor(steps)
     part = steps - np.floor(steps)
@@ -177,7 +180,9 @@ def drawn(wire, most, values):
 @given(seed=st.integers(0, 1 << 32), group=st.sampled_from([256, 2048]))
 @settings(max_examples=10, deadline=None)
 def test_rounding_by_chance_is_that_of_the_papers(seed, group):
-    """Draws are the elements' own, whatever their values: all roundings of an element are by one number."""
+    """The random number depends on the element's position, not its value: one number explains all roundings of an
+    element.
+    """
     least, most = np.zeros(group), np.ones(group)
     for probe in range(40):
         values = np.random.default_rng(seed + probe).uniform(-1, 1, group).astype(np.float32)
@@ -185,10 +190,10 @@ def test_rounding_by_chance_is_that_of_the_papers(seed, group):
             low, high = drawn(wire, steps, values)
             least, most = np.maximum(least, low - 1e-4), np.minimum(most, high + 1e-4)
     assert np.all(least <= most)
-    assert np.median(most - least) < 0.05  # so they are known
+    assert np.median(most - least) < 0.05  # the bounds determine the numbers
     middle = np.sort((least + most) / 2)
     uniform = (np.arange(group) + 0.5) / group
-    assert np.abs(middle - uniform).max() < 2.2 / np.sqrt(group) + 0.05  # Kolmogorov and Smirnov's distance
+    assert np.abs(middle - uniform).max() < 2.2 / np.sqrt(group) + 0.05  # the distance of Kolmogorov and Smirnov
 
 
 @given(kind=st.sampled_from(KINDS), count=st.integers(1, 6000), seed=st.integers(0, 1 << 32))
@@ -219,7 +224,7 @@ def test_threshold(kind, count, seed, tau):
 )
 @settings(max_examples=60, deadline=None)
 def test_largest_of_what_is_sampled_whole(kind, count, seed, ratio):
-    """Up to 8191 elements, where no two are equal: the same elements, the same bits."""
+    """Up to 8191 elements: if no two are equal, the encoder keeps exactly the published elements, bit for bit."""
     values = gradient(kind, count, seed)
     published = largest(values, int(np.ceil(float(np.float32(ratio)) * count)))
     if len(np.unique(np.abs(values))) == count:
@@ -231,7 +236,7 @@ def test_largest_of_what_is_sampled_whole(kind, count, seed, ratio):
 @given(count=st.integers(8192, 200_000), seed=st.integers(0, 1 << 32), ratio=st.sampled_from([0.01, 0.05, 0.2]))
 @settings(max_examples=15, deadline=None)
 def test_largest_of_what_is_sampled_in_part(count, seed, ratio):
-    """About as many, and the largest, unless there was no room for the last of them."""
+    """Keeps about the requested number of elements, and the largest ones, until the room for them is full."""
     values = gradient("heavy", count, seed)
     mine = encoded(Compression.topk(ratio), values)
     kept = np.count_nonzero(mine)
@@ -254,7 +259,7 @@ STEPS = {
 @given(kind=st.sampled_from(["normal", "heavy"]), count=st.integers(2, 5000), seed=st.integers(0, 1 << 32))
 @settings(max_examples=20, deadline=None)
 def test_steps_with_error_feedback(name, kind, count, seed):
-    """v = gradient + owed; sent = C(v); owed = v - sent."""
+    """Checks v = gradient + residual; sent = C(v); residual = v - sent."""
     wire, algorithm = STEPS[name]
     encoder, residual = Encoder(wire, count, feedback=True), np.zeros(count, np.float32)
     for step in range(6):

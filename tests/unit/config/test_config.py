@@ -1,4 +1,4 @@
-"""Options: from the environment, with Horovod's names as aliases, agreed between ranks."""
+"""Options: read from the environment, with Horovod's names as aliases, and made equal on all ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relaxed methods for NumPy arrays, and what they are made of."""
+"""Relaxed methods for NumPy arrays, and the parts that they consist of."""
 
 import math
 import random
@@ -91,7 +91,7 @@ def test_groups_take_means_crosswise(group: int | None) -> None:
         assert proof.gap > 1e-9
         assert proof.exact or base ** len(matrices) != size
         assert all((one > 0).sum(axis=1).max() <= base for one in matrices)
-        assert all(np.allclose(one @ one, one) for one in matrices)  # a group's members all have its mean
+        assert all(np.allclose(one @ one, one) for one in matrices)  # all members of a group get its mean
 
 
 def numpy_forms() -> None:
@@ -177,7 +177,7 @@ def test_a_rank_that_ends_ends_the_others(how: str) -> None:
 
 
 def one_leaves_a_store(how: str) -> None:
-    """Rank 1, of a store whose others wait for it in every step."""
+    """Lets rank 1 leave a parameter store whose other ranks wait for it in every step."""
     import os
     import signal
 
@@ -207,7 +207,7 @@ def one_leaves_a_store(how: str) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["kill", "raise", "leave", "finish"])
 def test_a_rank_that_leaves_a_store_between_hosts(how: str) -> None:
-    """Whose shards are gone with it, unless it finishes, which waits for the others."""
+    """The shards of a rank are lost when it leaves, unless it calls finish, which waits for the other ranks."""
     result = mpi_case.start(3, one_leaves_a_store, how, limit=60, variables={"RINGCOMM_SHARED_MEMORY": "off"})
     assert not result.left_behind
     if how == "finish":

@@ -1,4 +1,4 @@
-"""What elastic jobs are made of, each part by itself: slots, memory of commits, packing, limits, snapshots, options."""
+"""The parts of elastic jobs, each tested separately: slots, memory of commits, packing, limits, snapshots, options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ringcomm._src.launch.hosts import Host
 from ringcomm._src.launch.options import make_parser
 from ringcomm._src.torch.elastic import packing as _torch_packing  # noqa: F401
 
-# ---- which slots -----------------------------------------------------------------------------------------------------
+# ---- choice of slots -------------------------------------------------------------------------------------------------
 names = st.sampled_from("abcd")
 happenings = st.lists(
     st.one_of(
@@ -52,8 +52,12 @@ happenings = st.lists(
 
 @given(happenings, st.integers(1, 4), st.integers(0, 4))
 def test_slots_chosen(what: list, minimum: int, more: int) -> None:
-    """Enough or none, never too many, of hosts that are there, none that failed while there are others, hosts in the
-    order in which they came, and a slot that stays keeps its place before those that follow."""
+    """Checks the choice of slots.
+
+    It has at least the minimum number of slots or none, and never more than the maximum. All are on known hosts. It
+    includes failed slots only if no other slots are left. Hosts are in the order in which they appeared. A slot that
+    stays precedes those that follow it.
+    """
     membership = Membership(minimum, minimum + more)
     there: dict[str, int] = {}
     reached: set[str] = set()
@@ -105,7 +109,7 @@ def test_the_oldest_failure_is_forgiven_first() -> None:
 
 
 def test_a_host_with_the_newest_commit_takes_part_though_it_failed() -> None:
-    """Two hosts failed before it was made, and hold an older one."""
+    """The other two hosts failed before the commit was made, and hold an older one."""
     membership = Membership(1)
     membership.found([Host(name, 1) for name in "abc"])
     for name in "abc":
@@ -122,7 +126,7 @@ def test_a_host_with_the_newest_commit_takes_part_though_it_failed() -> None:
 
 
 def test_hosts_that_are_all_replaced_hand_the_commit_on() -> None:
-    """By one slot, until a new host keeps it too."""
+    """One slot of the old hosts stays until a new host holds the commit too."""
     membership = Membership(2, 3)
     membership.found([Host("a", 2), Host("b", 2)])
     for host in "abcd":
@@ -143,7 +147,7 @@ def test_hosts_that_are_all_replaced_hand_the_commit_on() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=50), st.lists(st.integers(0, 9000), max_size=6)), min_size=1, max_size=5))
 @settings(max_examples=30, deadline=None)
 def test_commits_alternate(commits: list[tuple[bytes, list[int]]]) -> None:
-    """The last two are there, whatever their sizes; another view of the memory reads them."""
+    """The memory holds the last two commits, whatever their sizes; another view of the memory reads them."""
     fds = keeper.make()
     try:
         writer, reader = Keeper(fds), Keeper(fds)
@@ -186,7 +190,7 @@ def test_a_writer_that_dies_leaves_the_commit_before() -> None:
 
 
 def test_no_memory_for_a_commit() -> None:
-    """An error, and that buffer holds nothing; the other one does."""
+    """Raises an error; the buffer then holds nothing, and the other buffer keeps its commit."""
     fds = keeper.make()
     memory = Keeper(fds)
     memory.buffer(0).write(0, 1, b"zero", [])
@@ -229,7 +233,7 @@ def test_tensors_are_packed(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     assert sum(part.nbytes for part in parts) + len(stream) < 3 * x.nbytes + 2000
     back = packing.unpack(stream, [bytearray(part) for part in parts])
     assert same(back["x"], x) and same(back["strided"], strided.contiguous()) and back["rest"] == [1, "a", None]
-    back["x"].zero_()  # its memory is its own
+    back["x"].zero_()  # the loaded tensor has separate memory
 
 
 def test_parameters_arrays_and_functions_are_packed() -> None:
@@ -250,7 +254,7 @@ def test_three_faults_without_a_commit_end_the_job() -> None:
     assert not limits.after_generation(by_fault=True, plain=False)
     assert not limits.after_generation(by_fault=True, plain=False)
     assert not limits.after_generation(by_fault=True, plain=False)
-    assert limits.not_before > time.monotonic()  # once more in vain: the next waits a moment
+    assert limits.not_before > time.monotonic()  # the next start without a commit must wait
     limits.committed(5)
     assert not limits.after_generation(by_fault=True, plain=False)
     assert [bool(limits.after_generation(by_fault=True, plain=True)) for _ in range(3)] == [False, False, True]
@@ -289,7 +293,7 @@ def test_snapshots(tmp_path: Path) -> None:
     for number in (6, 7):
         memory.buffer(number).write(number, 3, b"stream %d" % number, [memoryview(bytes([number]) * 10000)])
     memory.words[keeper.SEALED] = 6
-    assert snapshots.save(folder, memory) == 6  # 7 is not everybody's yet
+    assert snapshots.save(folder, memory) == 6  # not all ranks have saved 7 yet
     memory.words[keeper.SEALED] = 7
     assert snapshots.save(folder, memory) == 7
     assert os.listdir(folder) == [snapshots.NAME]
@@ -302,7 +306,7 @@ def test_snapshots(tmp_path: Path) -> None:
 
 
 def test_why_there_is_no_snapshot_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
-    """And for the last one, after which nothing is written any more."""
+    """Reports the reason once, and once more for the final snapshot, after which nothing is written."""
 
     class Agents:
         reached = ("a",)
@@ -329,7 +333,7 @@ def test_why_there_is_no_snapshot_is_said_once(capfd: pytest.CaptureFixture[str]
     assert not nowhere.final_due and len(told) == 4 and not capfd.readouterr().err
 
 
-# ---- the rest --------------------------------------------------------------------------------------------------------
+# ---- other parts -----------------------------------------------------------------------------------------------------
 def test_signs_of_life_need_the_key() -> None:
     one, other, stranger = Beats(b"key"), Beats(b"key"), Beats(b"another")
     address = ("127.0.0.1", one._socket.getsockname()[1])
@@ -394,7 +398,7 @@ def test_hosts_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert hosts_of_slurm({}) == []
 
 
-# ---- what is lost with a process -------------------------------------------------------------------------------------
+# ---- resources of a process that died --------------------------------------------------------------------------------
 _HOLDS = """
 import mmap, os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
@@ -409,7 +413,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("how", ["mapped", "open"])
 def test_shared_memory_that_nobody_holds_is_removed(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.time() - 1
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # out of reach of jobs that run beside
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:  # a separate folder, which concurrent jobs do not use
         monkeypatch.setattr(segments, "_FOLDER", folder)
         held, orphan, other = (Path(folder) / name for name in ("mpich_shm_1", "sm_segment.1", "psm_1"))
         for path in (held, orphan, other):
@@ -418,7 +422,7 @@ def test_shared_memory_that_nobody_holds_is_removed(how: str, monkeypatch: pytes
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
             assert holder.stdout
             holder.stdout.readline()
-            segments.remove_orphans(time.time() + 60)  # all are older
+            segments.remove_orphans(time.time() + 60)  # every file is older than this time
             assert orphan.exists()
             segments.remove_orphans(began)
             assert (held.exists(), orphan.exists(), other.exists()) == (True, False, True)
@@ -468,7 +472,7 @@ def test_a_host_that_stays_away_is_tried_less_and_less_often_and_then_given_up(m
         for _ in range(100):
             made.want(["away.invalid"])
         assert len(tries) == agents._ATTEMPTS
-        made.want([])  # the script that finds hosts no longer names it
+        made.want([])  # the script that lists hosts no longer names it
         want(["away.invalid"], 1)
         assert len(tries) == 2 * agents._ATTEMPTS
     finally:

@@ -1,4 +1,4 @@
-"""`horovod` is ringcomm: the same objects under both names, in whatever way it was asked for."""
+"""`horovod` is ringcomm: both names give the same objects, by every way of enabling it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ print("the same")
 
 @pytest.fixture
 def program(tmp_path):
-    """A file with this program, where a Horovod that does not even load is installed."""
+    """Yields a file with this program; the installed Horovod raises when it is imported."""
     other = tmp_path / "site" / "horovod"
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("raise RuntimeError('this is not ringcomm')\n")
@@ -65,7 +65,7 @@ def test_every_module_is_ours(program, tmp_path, how):
     if how == "by an import":
         program.write_text("import ringcomm.as_horovod\n" + program.read_text())
         arguments = [program]
-    else:  # also in a process that the program starts, and as a module
+    else:  # as a module, and in a process that the program starts
         again = f"import os; os.execl({sys.executable!r}, {sys.executable!r}, '-m', 'program')"
         arguments = ["-m", "ringcomm.as_horovod", "-c", again]
     assert output_of(arguments, tmp_path) == "the same\n"

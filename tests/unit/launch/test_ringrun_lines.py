@@ -1,4 +1,4 @@
-"""ringrun without ranks: what is understood, and the command lines that come of it."""
+"""ringrun without ranks: how it parses its arguments, and the command lines that it builds."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_no_stall_check():
 
 def test_the_command_line_wins_over_the_file(tmp_path, monkeypatch):
     file = tmp_path / "options.yaml"
-    file.write_text(  # JSON, and so YAML too
+    file.write_text(  # JSON is also YAML
         '{"params": {"fusion_threshold_mb": 8, "cache_capacity": 5, "cycle_time_ms": 3, "torus_allreduce": true},'
         ' "controller": "gloo", "stall_check": {"enabled": false},'
         ' "timeline": {"filename": "t.json"}, "autotune": {"enabled": true}}'
@@ -247,7 +247,7 @@ def words(mpi, one, environment=None):
 
 
 def ordinary(mpi, one, environment=None):
-    """The words without what depends on this machine and user."""
+    """Returns the words of the command line that do not depend on this machine and user."""
     found = words(mpi, one, environment).arguments
     skip = {"--allow-run-as-root"}
     found = [word for word in found if word not in skip]
@@ -309,7 +309,7 @@ def test_a_command_in_place_of_ssh():
 
 
 def test_what_acts_as_ssh():
-    """An elastic job's launchers go through its agents; on this host alone there is nothing to go through."""
+    """An elastic job's launchers reach other hosts through its agents; on this host alone they need no agent."""
     ways = {
         "mpich": "-launcher ssh -launcher-exec /shim",
         "intel": "-bootstrap ssh -bootstrap-exec /shim",
@@ -333,7 +333,7 @@ def test_open_mpi_hands_variables_to_other_hosts():
 
 
 def test_open_mpi_starts_without_a_second_of_sleep_unless_told_otherwise(tmp_path, monkeypatch):
-    monkeypatch.setattr(mpi_library, "_PARAMETER_FILES", ())  # those of this machine may say so
+    monkeypatch.setattr(mpi_library, "_PARAMETER_FILES", ())  # this machine's parameter files may set btl
 
     def btl(one=None, environment=None, mpi=MPIS["openmpi5"]):
         return lines.open_mpi(one or job(), mpi, "LAUNCHER", environment or {}).variables.get("OMPI_MCA_btl")
@@ -365,7 +365,8 @@ def test_srun():
 
     text, _ = told(job())
     assert text == "srun --ntasks=4 --mpi=pmi2 --kill-on-bad-exit=1 --export=ALL python train.py"
-    assert "--overlap" in told(job(remote_shell="/tmp/through-agent"))[0]  # elastic: beside its agents' steps
+    # elastic jobs run beside the job steps of their agents
+    assert "--overlap" in told(job(remote_shell="/tmp/through-agent"))[0]
     assert "--mpi=pmix" in told(job(), "openmpi5")[0]
     assert "--overcommit" in told(job(), SLURM_NTASKS="2")[0] and "--overcommit" not in told(job(), SLURM_NTASKS="4")[0]
     text, line = told(job(hosts=(Host("a", 2), Host("b", 2)), variables={"A": "1"}), SLURM_CPUS_PER_TASK="3")
@@ -389,7 +390,7 @@ def test_a_rank_of_another_job_can_start_one():
     assert outside_of_jobs(inherited | kept) == kept
 
 
-# ---- what a job's output tells ---------------------------------------------------------------------------------------
+# ---- the output of a job ---------------------------------------------------------------------------------------------
 def heard(*texts, size=4):
     report = Report(size)
     return report, [text for text in texts if report.hear(text + "\n")]
@@ -436,7 +437,7 @@ def test_a_program_cannot_speak_for_the_launcher():
     assert report.first is None and len(shown) == 4 and report.last_words(1) == ["text"]
 
 
-# ---- what the user is told -------------------------------------------------------------------------------------------
+# ---- messages to the user --------------------------------------------------------------------------------------------
 def test_a_script_without_python(tmp_path):
     for program, fix in (("train.py --lr 0.1", "write python train.py --lr 0.1"), ("./x.py", "write python ./x.py")):
         with pytest.raises(ValueError, match=fix):

@@ -1,4 +1,4 @@
-"""In-place operations under names that come again: the short way that these take, on 1 to 3 ranks."""
+"""In-place operations under repeated names: the cached path that they take, on 1 to 3 ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def short(handle):
 
 
 def total(value, size):
-    """Of value + rank over the ranks."""
+    """Returns the sum of value + rank over the ranks."""
     return size * value + size * (size - 1) // 2
 
 
@@ -48,7 +48,7 @@ def arrays_again():
 
 
 def what_changes(rank, size):
-    """Another op, scale, dtype, shape or layout under a known name is another operation."""
+    """An operation under a known name with another op, scale, dtype, shape or layout is a different operation."""
     x = np.zeros(12, np.float32)
 
     def same(array, expected, **options):
@@ -90,7 +90,7 @@ def errors(rank, size):
     first = ringcomm.allreduce_async_(x, name="e", op=ringcomm.Sum)
     if size > 1:
         y = np.ones(12, np.float32)
-        if rank:  # it cannot be done before rank 0 has passed the barrier
+        if rank:  # the operation cannot finish before rank 0 has passed the barrier
             second = ringcomm.allreduce_async_(y, name="f", op=ringcomm.Sum)
             with pytest.raises(ValueError, match="in flight"):
                 ringcomm.allreduce_async_(y, name="f", op=ringcomm.Sum)
@@ -99,7 +99,7 @@ def errors(rank, size):
             second = ringcomm.allreduce_async_(y, name="f", op=ringcomm.Sum)
         second.wait()
     first.wait()
-    for _ in range(2 if size > 1 else 0):  # one rank knows its own, and another gives another shape
+    for _ in range(2 if size > 1 else 0):  # rank 1 submits the cached operation, and rank 0 submits another shape
         handle = ringcomm.allreduce_async_(np.ones(12 if rank else 13, np.float32), name="e", op=ringcomm.Sum)
         texts = []
         for _again in range(2):
@@ -111,7 +111,7 @@ def errors(rank, size):
 
 
 def dropped(rank, size):
-    """Nobody waits: it is done all the same, and the array lives as long."""
+    """An operation finishes although its handle was dropped; the array lives until then."""
     for _ in range(20):
         ringcomm.allreduce_async_(np.ones(5000, np.float32), name="dropped", op=ringcomm.Sum)
         last = ringcomm.allreduce_async_(np.ones(3, np.float32), name="last", op=ringcomm.Sum)
@@ -159,7 +159,7 @@ def tensors_again():
     parameter = torch.nn.Parameter(torch.zeros(3, 4))
     check(parameter, want, False)
     check(parameter, want, True)
-    parameter.data = torch.zeros(3, 4)  # other memory, the same tensor
+    parameter.data = torch.zeros(3, 4)  # other memory of the same tensor
     check(parameter, want, True)
     parameter.data = torch.zeros(4, 3).t()  # no longer contiguous
     check(parameter, want, False)
@@ -197,7 +197,7 @@ def test_tensors(size, program):
 
 # ---- join, fork ------------------------------------------------------------------------------------------------------
 def joined():
-    """A rank that has joined takes part in what the others remember; it cannot submit what it remembers."""
+    """A rank that has joined takes part in the other ranks' cached operations; it cannot submit its own."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     x = np.ones(4, np.float32)

@@ -1,5 +1,4 @@
-"""What is counted, held against what algorithms cost: by the formulas of the lecture, which are written down here
-again, and by the model."""
+"""Statistics, compared with the costs of algorithms: by textbook formulas, written down here again, and by the model."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ringcomm import Config, threads
 from ringcomm._src.core import _core
 
 ONE_PIECE = Config(shared_memory="off", segment_bytes=1 << 30, window=1)
-COUNT = 2520  # elements: all numbers of ranks divide it
+COUNT = 2520  # elements; divisible by every tested number of ranks
 BYTES = 8 * COUNT
 NETWORK = Config().network()
 
@@ -52,7 +51,7 @@ def call(comm, collective, x, algorithm):
 
 
 def counted(size, program, config=ONE_PIECE):
-    """By rank."""
+    """Returns the statistics of each rank."""
 
     def counting(comm):
         program(comm)
@@ -62,7 +61,7 @@ def counted(size, program, config=ONE_PIECE):
 
 
 def balanced(stats):
-    """What all have sent, all have received."""
+    """Checks that all ranks together receive what they send."""
     names = {(one.operation, one.algorithm) for rank in stats for one in rank} - {("send", "network")}
     for operation, algorithm in names:
         source = "send" if operation == "recv" else operation
@@ -86,14 +85,17 @@ def test_allreduces_send_what_the_lecture_says(size):
         assert all(one.calls == 1 for one in ranks)
         assert max(one.bytes_sent for one in ranks) == pytest.approx(volume(size) * BYTES), name
         assert max(one.messages_sent for one in ranks) == messages(size), name
-    for name in ("ring", "round_robin", "circulant"):  # on every rank
+    for name in ("ring", "round_robin", "circulant"):  # the same on every rank
         assert {one.of("allreduce", name).bytes_sent for one in stats} == {2 * BYTES * (size - 1) // size}, name
 
 
 @given(st.integers(1, 9), st.integers(0, 200), st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
 def test_the_ring_sends_all_blocks_but_one_there_and_but_one_back(size, count, calls):
-    """Of blocks that differ by one element: rank r keeps block r+1 on the way there, and block r+2 on the way back."""
+    """Counts bytes of blocks that differ by one element.
+
+    In the reduce-scatter phase rank r does not send block r+1; in the allgather phase it does not send block r+2.
+    """
     stats = counted(size, lambda comm: [comm.allreduce(np.ones(count), algorithm="ring") for _ in range(calls)])
     balanced(stats)
     blocks = [len(part) * 8 for part in np.array_split(np.ones(count), size)]
@@ -134,7 +136,7 @@ def test_every_way_is_counted_and_balanced(size, count, shared_memory, timed):
         for request in requests:
             request.wait()
         comm.neighbours("ring").allgather(x[None])
-        comm.barrier()  # what has been sent has come
+        comm.barrier()  # every message has been received
 
     stats = counted(size, program, Config(shared_memory=shared_memory, stats=timed))
     balanced(stats)
@@ -152,7 +154,7 @@ def test_every_way_is_counted_and_balanced(size, count, shared_memory, timed):
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("count", [1, 300_000])
 def test_memory_that_ranks_share(size, count):
-    """Private arrays go in and out of staging memory, shared ones are read and written where they lie: half of it."""
+    """Private arrays are copied to and from staging memory; shared arrays are used directly, which halves the traffic."""
 
     def program(comm):
         x = comm.empty(count, "float64")
@@ -164,7 +166,7 @@ def test_memory_that_ranks_share(size, count):
 
     results = threads.run(size, program, config=Config(shared_memory="on"))
     private, shared = (sum(one[way].memory_bytes for one in results) for way in (0, 1))
-    if count == 1:  # each rank writes its own, and reads all others
+    if count == 1:  # each rank writes its own element, and reads those of all ranks
         assert private == shared == size * 8 * size
     else:
         assert private == 4 * (size - 1) * 8 * count and shared == 2 * (size - 1) * 8 * count

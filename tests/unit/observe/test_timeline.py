@@ -1,4 +1,4 @@
-"""The timeline is a Chrome trace that says what ran and how, whatever becomes of the job."""
+"""The timeline is a Chrome trace of the operations that ran, and it is valid however the job ends."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def load(path):
 
 
 def rows_of(events):
-    """tid -> name"""
+    """Returns a map tid -> name."""
     return {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
 def on_row(events, name):
-    """The events of one row, in the order of their beginnings."""
+    """Returns the events of one row, in the order of their beginnings."""
     rows = rows_of(events)
     found = [event for event in events if event["ph"] != "M" and rows.get(event["tid"]) == name]
     return sorted(found, key=lambda event: (event["ts"], -event.get("dur", 0)))
 
 
 def assert_nested(events):
-    """Events of a row lie one in the other or one after the other: viewers need that."""
+    """Checks that events of a row are nested or consecutive, because viewers need that."""
     for row in rows_of(events):
         ends = []
         mine = [event for event in events if event["tid"] == row and event["ph"] == "X"]
@@ -56,20 +56,20 @@ def timed(path, mark_cycles):
         pass
     else:
         assert ringcomm.rank() and "{rank}" not in path
-    ringcomm.communicator().barrier()  # else another rank's word may come before this one listens
+    ringcomm.communicator().barrier()  # otherwise another rank's message may arrive before this rank listens
     for _ in range(3):
         ringcomm.allreduce(np.ones(100, np.float32), name="weights")
     ringcomm.grouped_allreduce([np.ones(10, np.float32), np.ones(20, np.float32)], name="pair")
     ringcomm.communicator().broadcast(np.ones(3), name="bias")
     ringcomm.communicator().allreduce(np.ones(1 << 19), name="ringed", algorithm="ring")
-    with Listener() as other:  # somebody else listens for a while
+    with Listener() as other:  # a second listener for some time
         ringcomm.allreduce(np.ones(5), name="heard by two")
     assert any("heard by two" in event.name for event in other.take())
     ringcomm.allreduce(np.ones(5), name="after the other")
     with contextlib.suppress(ringcomm.MismatchError):
         ringcomm.allreduce(np.ones(3 + ringcomm.rank()), name="differs")
     ringcomm.stop_timeline()
-    ringcomm.communicator().barrier()  # as above: nobody listens any more
+    ringcomm.communicator().barrier()  # otherwise another rank may still listen
     ringcomm.allreduce(np.ones(100, np.float32), name="untraced")
     ringcomm.stop_timeline()
 
@@ -98,7 +98,7 @@ def test_timeline(tmp_path, pattern, files, memory):
 
 
 def check_tensor(events, rank, memory):
-    """queued, negotiating, run with algorithm and bytes, done; three times."""
+    """Checks the phases queued, negotiating, running with algorithm and bytes, and done; each occurs three times."""
     stages = [event["cat"] for event in events if event["cat"] in ("queue", "agree", "run", "done")]
     assert stages == ["queue", "agree", "run", "done"] * 3
     for event in events:
@@ -108,11 +108,11 @@ def check_tensor(events, rank, memory):
     if memory == "on":
         assert {"host work", "host wait"} <= {event["cat"] for event in events}
     ready = Counter(event["args"]["detail"] for event in events if event["cat"] == "ready")
-    assert ready == ({"rank 0": 3, "rank 1": 3} if rank == 0 else {})  # rank 0 collects
+    assert ready == ({"rank 0": 3, "rank 1": 3} if rank == 0 else {})  # rank 0 is the coordinator
 
 
 def check_pipeline(events):
-    """4 MB by a ring, in pieces: each has its phases, on lanes that overlap."""
+    """Checks a ring of 4 MB in segments: each segment has its phases, on rows that overlap in time."""
     rows = rows_of(events)
     lanes = {row for row, name in rows.items() if name.startswith("ringed · lane")}
     phases = Counter(event["name"] for event in events if event["tid"] in lanes and event["ph"] == "X")

@@ -1,4 +1,4 @@
-"""Which cores a rank gets."""
+"""Binding: the choice of cores for each rank."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def ranks_of_a_host_share_its_cores() -> None:
     ringcomm.shutdown()
     assert world.allgather(binding.allowed()) == before
     os.environ["RINGCOMM_BIND"] = "1"
-    part = ringcomm.Communicator(world.Split(world.rank % 2))  # others may be on these cores
+    part = ringcomm.Communicator(world.Split(world.rank % 2))  # other ranks may use these cores
     part.close()
     assert world.allgather(binding.allowed()) == before
     ringcomm.init()

@@ -1,4 +1,4 @@
-"""Where ranks are, and how they come to share memory: over a communicator of processes without MPI, and over MPI."""
+"""Bootstrap: locates ranks on hosts and shares memory, over a communicator of processes without MPI, and over MPI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTEXT = multiprocessing.get_context("fork")
 
 
 class PipeComm:
-    """What bootstrap needs of a communicator, over a pipe to the test's process, which hands all items to all."""
+    """The communicator interface of bootstrap, over a pipe to the test's process, which sends all items to all ranks."""
 
     def __init__(self, pipe: Connection, rank: int, size: int) -> None:
         self.pipe, self.rank, self.size = pipe, rank, size
@@ -69,7 +69,7 @@ def _child(pipe: Connection, rank: int, size: int, program: Callable[[PipeComm],
 
 
 def on_processes(size: int, program: Callable[[PipeComm], Any]) -> list[Any]:
-    """Every rank's result. Fails if they are not done in time or one of them raised."""
+    """Returns every rank's result. Fails if they do not finish in time or one of them raises."""
     pipes, children = [], []
     for rank in range(size):
         ours, theirs = CONTEXT.Pipe()
@@ -108,7 +108,7 @@ def memory_file() -> int:
 
 
 def open_fds() -> set[str]:
-    """What this process has open; the listing itself is not in it."""
+    """Returns the open descriptors of this process, without that of the listing."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -117,7 +117,10 @@ def open_fds() -> set[str]:
 
 
 def share_and_look(comm: Any, make_arena: Callable[[], int] = memory_file) -> Any:
-    """Every rank writes its number into its own arena and reads everybody's. The reason where there is none."""
+    """Each rank writes its number into its arena and reads all arenas.
+
+    Returns the numbers, or the reason for no sharing.
+    """
     topology = bootstrap.discover(comm)
     before = open_fds()
     arenas = bootstrap.share_arenas(comm, topology, make_arena)
@@ -156,7 +159,7 @@ def test_topology_of_any_placement(places: list[int]) -> None:
         assert view.host_names[view.hosts.index(view.host)] == keys[rank][0]
     assert sorted(r for host in views[0].hosts for r in host) == list(range(len(keys)))
     assert [host[0] for host in views[0].hosts] == sorted(host[0] for host in views[0].hosts)
-    # (local rank, cross rank) names a rank, and ranks of one local rank count their hosts without a gap.
+    # (local rank, cross rank) identifies a rank; the cross ranks of one local rank have no gaps.
     assert len({(v.local_rank, v.cross_rank) for v in views}) == len(views)
     for local in {v.local_rank for v in views}:
         level = [v for v in views if v.local_rank == local]
@@ -207,7 +210,7 @@ def test_a_refused_arena_is_told_to_all_at_once(failing: int) -> None:
 
         return share_and_look(comm, refuse if comm.rank == failing else memory_file)
 
-    said = on_processes(3, program)  # with TIMEOUT as it is: nobody may have waited for the rank that failed
+    said = on_processes(3, program)  # TIMEOUT is unchanged: no rank may have waited for the rank that failed
     assert said == [f"rank {failing} could not share memory: no memory for you"] * 3
 
 
@@ -228,7 +231,7 @@ def test_a_failure_on_the_way_ends_for_all(failing: int, function: str, monkeypa
 
 
 def test_strangers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that connects and sends nonsense, or a descriptor in a wrong place, changes nothing."""
+    """A process that connects and sends invalid data, or a descriptor in a wrong place, changes nothing."""
     monkeypatch.setattr(bootstrap, "TIMEOUT", 10.0)
 
     def program(comm: PipeComm) -> Any:
@@ -276,7 +279,7 @@ def test_a_pidfd_is_of_its_ranks_process() -> None:
             if rank != comm.rank:
                 with open(f"/proc/self/fdinfo/{fd}") as info:
                     assert [int(line.split()[1]) for line in info if line.startswith("Pid:")] == [pids[rank]]
-        comm.allgather(None)  # all were alive until here
+        comm.allgather(None)  # every rank was alive until here
         return True
 
     assert on_processes(3, program) == [True] * 3
@@ -306,7 +309,7 @@ def over_mpi() -> None:
 
 
 def one_rank_is_refused_a_board(comm: Any) -> None:
-    """Two hosts; on one rank there is no memory left once the arenas are mapped: no rank shares any."""
+    """Simulates two hosts; one rank has no memory left after the arenas are mapped, so no rank shares memory."""
     import ringcomm
     from ringcomm._src.core import _core
 

@@ -1,4 +1,4 @@
-"""Ranks that a launcher has started and MPI does not know: an error, not several jobs of one rank each."""
+"""Ranks that a launcher started but MPI does not know: an error, instead of several jobs of one rank each."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_the_error_names_the_fix(name, library, fix):
 
 
 def test_a_program_that_a_rank_has_started():
-    """It inherits what the launcher has told the rank; what a launcher has told it anew counts."""
+    """A child of a rank inherits its launcher variables, which do not count; variables of a new launcher count."""
     with subprocess.Popen(["sleep", "60"], env=os.environ | {"PMI_SIZE": "4"}) as rank:
         try:
             while b"PMI_SIZE" not in Path(f"/proc/{rank.pid}/environ").read_bytes():
-                time.sleep(0.01)  # the kernel sets it last when it starts a program
+                time.sleep(0.01)  # the kernel sets the environment last when it starts a program
             check(1, "MPICH", {"PMI_SIZE": "4", RANK_PROCESS: str(rank.pid)})
             with pytest.raises(ringcomm.RingcommError, match="has started 2 ranks"):
                 check(1, "MPICH", {"PMI_SIZE": "4", "SLURM_STEP_NUM_TASKS": "2", RANK_PROCESS: str(rank.pid)})

@@ -1,9 +1,9 @@
 // Computes the source and destination addresses of a call on the aware route. AwareTask sends
 // messages between them.
 //
-//   reductions  input slice r  →  slot of me in r's scratch; reduced there  →  slice r of the output
-//   scans       likewise; slice r is reduced for each rank q, into a separate slot
-//   others      input          →  output; scratch if input and output are the same
+//  reductions  input slice r  →  slot of me in r's scratch; reduced there  →  slice r of the output
+//  scans       likewise; slice r is reduced for each rank q, into a separate slot
+//  others      input          →  output; scratch if input and output are the same
 #pragma once
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // its share of the array; its kernels read and write all ranks' memory. Ranks synchronise on the
 // host. No kernel waits for another process's kernel, which may not run before this one ends.
 //
-//   stream  ready ─┐                      wait for all ready, work, done ─┐         wait for all done
+//   stream  ready ─┐                      wait for all ready, work, done ─┐      wait for all done
 //   host           └ all-gather addresses ┘                               └ barrier ┘
 #include <cstring>
 #include <new>

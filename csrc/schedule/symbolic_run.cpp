@@ -56,7 +56,7 @@ class Machine {
   const Round& round_of(std::size_t rank) const { return schedules_[rank].rounds[ranks_[rank].round]; }
   bool finished(std::size_t rank) const { return ranks_[rank].round >= schedules_[rank].rounds.size(); }
 
-  // Posts the messages of this rank's next round with messages. Does the local work of the rounds
+  // Posts the messages of this rank's next round that has any. Does the local work of the rounds
   // before it.
   void post(std::size_t rank) {
     RankState& state = ranks_[rank];

@@ -72,7 +72,7 @@ void store_unit(u64 to, Unit value) {
 }
 #endif
 
-// Accesses `units` units, in packs if they are aligned to packs.
+// Loads or stores `units` units, in packs if they are aligned to packs.
 template <bool packed, unsigned units, class Unit>
 RC_DEVICE void load(Unit* to, u64 from) {
   if constexpr (packed) {

@@ -1,6 +1,6 @@
 // Ring reduce-scatter: p-1 steps; each sends one partial sum to (r+1) mod p, which adds its part.
 //
-//        0 ──► 1 ──► 2 ──► 3 ──► 0   step i: send block r-1-i, reduce block r-2-i; ends with block r
+//        0 ──► 1 ──► 2 ──► 3 ──► 0  step i: send block r-1-i, reduce block r-2-i; ends with block r
 //
 // Symmetry: rotation.
 // Cost, f = (p-1)/p:  (p-1)α + fSβ + fSγ: bandwidth-optimal, neighbours only.

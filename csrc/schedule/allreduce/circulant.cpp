@@ -1,7 +1,7 @@
 // Circulant: generalises halving-doubling to any p, without folding.
 //
-// share-reduce, p = 4: round 0, to r+2: blocks r+2, r+3  share-only:  round 2, to r-1: block r
-//                      round 1, to r+1: block r+1                     round 3, to r-2: blocks r, r+1
+// share-reduce, p = 4: round 0, to r+2: blocks r+2, r+3  share-only: round 2, to r-1: block r
+//                      round 1, to r+1: block r+1                    round 3, to r-2: blocks r, r+1
 //
 // Distances fall 2^(L-1), ..., 1 and rise again. At distance d, one message carries min(d, p-d)
 // blocks. Symmetry: rotation.

@@ -86,7 +86,7 @@ lint: .venv/.dev
 	.venv/bin/clang-format --dry-run -Werror $(CPP)
 	.venv/bin/mypy
 	.venv/bin/python docs/write_stub.py --check
-	.venv/bin/pytest -q tests/unit/test_layers.py
+	.venv/bin/pytest -q tests/unit/test_layers.py tests/unit/test_language.py
 
 format: .venv/.dev
 	.venv/bin/ruff check --fix .

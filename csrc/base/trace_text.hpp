@@ -31,7 +31,7 @@ class TraceText {
   const int rank_;
   const bool mark_cycles_;
   std::unordered_map<std::string, std::map<int, int>> rows_;  // name, lane -> row number
-  std::unordered_map<std::string, int> indices_;              // of names, in the order of rows
+  std::unordered_map<std::string, int> indices_;              // index of each name in the rows
   int last_ = 0;
   std::uint64_t overlapping_ = 0;  // asynchronous events so far; gives their ids
   std::string new_rows_;

@@ -20,7 +20,7 @@ class CallAccount {
   bool timed() const { return account_->timed(); }
   Account& account() { return *account_; }
 
-  Traffic sent, received;  // of the call in progress: traffic not yet booked to an entry
+  Traffic sent, received;  // traffic of the call in progress, not yet booked to an entry
   EncodingCount encoding;
   // Books all traffic since the previous booking, and `memory` bytes of shared memory, to `calls`
   // calls that ran with `choice`. `choice` must outlive this object.

@@ -24,7 +24,7 @@ namespace ringcomm {
 
 // The configuration of a channel; equal on all ranks.
 struct ChannelConfig {
-  std::size_t segment_bytes = 0;  // of a schedule's instance; 0: chosen
+  std::size_t segment_bytes = 0;  // segment size of a schedule's instance; 0: chosen
   std::size_t node_segment_bytes = kMemorySegment;
   std::size_t window = 0;                       // instances in flight; 0: chosen
   std::int64_t spin_ns = 0;                     // time that a waiting caller spins, if every rank has a core

@@ -21,7 +21,7 @@ struct Context {
       : config(std::move(c)), transport(std::move(t)), tags(transport->tag_limit()),
         letters(transport, agreement->sent, agreement->received), control(letters) {}
   const EngineConfig config;                   // with an account, which all channels share
-  const std::shared_ptr<Transport> transport;  // of the channels
+  const std::shared_ptr<Transport> transport;  // transport of the channels
   const TagMap tags;
   mutable std::mutex
       mutex;  // guards the data that user threads and the worker share; held briefly, never during a callback

@@ -51,7 +51,7 @@ class Executor {
   ArenaRoom buffer_;
   std::deque<Decided> queue_;
   std::optional<Decided> current_;
-  std::unique_ptr<Task> task_;  // of current_
+  std::unique_ptr<Task> task_;  // runs current_
   std::uint64_t executed_ = 0;
 };
 

@@ -37,7 +37,7 @@ class Operation {
   std::shared_ptr<std::byte[]> output;
   std::size_t output_bytes = 0;
   std::vector<std::size_t> counts;
-  int last_joined = -1;  // of a join: the last rank to join, as numbered by the engine's transport
+  int last_joined = -1;  // after a join: the last rank to join, as numbered by the engine's transport
   // Entry to which the caller's waiting time is added; null unless timing is enabled. Read after
   // done().
   std::shared_ptr<Entry> entry;

@@ -31,7 +31,7 @@ class NamedSet {
   PlanTable plans;
 
   // ---- the worker
-  void receive(int rank, Record&& record);        // of this set
+  void receive(int rank, Record&& record);        // handles a record of this set
   void receive_end(int rank, const SetEnd& end);  // a rank executes `end.executed` verdicts, and no more
   bool send_ready();                              // sends submissions since the last turn; true if any
   bool decide();

@@ -47,7 +47,7 @@ class Program {
   std::vector<std::int32_t> pieces;  // block of each piece
   std::vector<Write> writes;
 
-  bool computes(std::size_t first, std::size_t end) const;  // whether any of these writes reduces
+  bool computes(std::size_t first, std::size_t end) const;  // true if any of these writes reduces
 };
 
 // Use of a codec in a schedule. A block has an encoding from the time it is encoded or received

@@ -36,7 +36,7 @@ class SegmentBlocks {
 
  private:
   const RunContext& context_;
-  std::vector<Extent> extents_;  // of all blocks and temporary blocks
+  std::vector<Extent> extents_;  // extents of all blocks and temporary blocks
   Staging temporaries_;
 };
 

@@ -45,7 +45,7 @@ class GraphOp {
   // Runs the group. Throws the error of an operation once all operations have ended; also stores it
   // for take_failure().
   void run(const ringcomm_run& run);
-  std::exception_ptr take_failure();  // of the last run that failed
+  std::exception_ptr take_failure();  // returns the failure of the last run that failed
   // Access the residual of a tensor (LeftOut). Throws Error(invalid) while a run is in progress.
   std::vector<float> residual(std::size_t tensor);
   void set_residual(std::size_t tensor, std::vector<float> values);

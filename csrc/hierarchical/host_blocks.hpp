@@ -41,7 +41,7 @@ class HostBlocks {
   const Hosts& hosts_;
   const std::size_t item_;
   std::vector<Stretches> stretches_;              // per block: the blocks of its ranks
-  std::vector<std::vector<std::size_t>> starts_;  // and the start of each in the array
+  std::vector<std::vector<std::size_t>> starts_;  // per block: their starts in the array
   const Cuts cuts_;
 };
 

@@ -27,7 +27,7 @@ struct LaneRun {
   std::vector<int> peers;  // transport ranks of this rank's lane, by host; empty if it has none
   RunOptions options;
   int local_root = -1;            // the call's root as a local rank; -1: on another host
-  std::size_t segment_bytes = 0;  // of all lanes together
+  std::size_t segment_bytes = 0;  // segment size, summed over all lanes
 
   bool has() const { return !peers.empty(); }
   // Runs the lane's schedule over its slices, at the addresses that `where` returns. Starts

@@ -86,7 +86,7 @@ class TwoLevelReduction final : public TwoLevelPass {
   std::optional<Scattered> array_;
   std::size_t taken_ = 0;               // elements
   kernels::Scale post_;                 // scaling that lanes have not applied
-  std::size_t own_bytes_ = 0;           // of this rank's block
+  std::size_t own_bytes_ = 0;           // size of this rank's block
   std::unique_ptr<std::byte[]> apart_;  // buffer for a result that would overwrite input that later segments need
   std::vector<const void*> sources_;
 };

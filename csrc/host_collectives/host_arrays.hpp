@@ -43,7 +43,7 @@ class HostArrays {
 
   std::size_t ranks_, item_;
   Stretches stretches_;
-  std::vector<std::byte*> starts_;        // of each stretch, by rank
+  std::vector<std::byte*> starts_;        // start of each stretch, by rank
   mutable std::vector<std::byte*> here_;  // used by each()
 };
 

@@ -37,7 +37,7 @@ struct Readable::Note {
   Lies lies = Note::Lies::staging;
   std::uint64_t where = 0;     // offset, or address
   std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
-  PathTuner::Times times{};    // of calls of this kind
+  PathTuner::Times times{};    // times of calls of this kind
   MemoryCard card;
   // for an all-to-all, the note is followed by the start of each rank's block in the input, in
   // bytes

@@ -73,7 +73,7 @@ class StagedPass : public Task {
   virtual ErrorKind refusal() const { return ErrorKind::invalid; }
   virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
   virtual bool progress() { return false; }           // called in every turn; true if there was progress
-  virtual bool settled(std::size_t) { return true; }  // whether a segment that was worked on here has its result
+  virtual bool settled(std::size_t) { return true; }  // true if a segment that was worked on here has its result
 
   int ranks() const { return node_.size(); }
   int me() const { return node_.rank(); }

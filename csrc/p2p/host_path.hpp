@@ -70,8 +70,8 @@ class HostPath final : public MessagePath {
     std::vector<Request*> places;     // granted: copied to the receiver's address
     std::vector<Message> coming;      // messages that the sender has begun, or that were granted to it
     std::vector<Message> pulls;       // messages that this rank copies from the sender's array
-    MemoryCard card;                  // of that rank, once it has announced a message
-    std::optional<bool> readable;     // whether its memory can be read; empty until tested
+    MemoryCard card;                  // memory of that rank, once it has announced a message
+    std::optional<bool> readable;     // true if its memory can be read; empty until tested
     // Chooses for readable memory, by message length: to read it, or to have the sender write it.
     // Writing needs both ranks to be active.
     PathTuner streaming{1.25F};

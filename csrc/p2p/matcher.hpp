@@ -33,8 +33,8 @@ struct Incoming {
   bool mapped = false;
   bool attended = false;      // the sender can write it immediately
   bool placing = false;       // the sender writes into the receive's memory
-  std::int64_t asked_ns = 0;  // time of the request for its data, if there were two routes,
-  bool streamed = false;      // and the route that was chosen
+  std::int64_t asked_ns = 0;  // time of the request for its data, if there were two routes
+  bool streamed = false;      // the route that was chosen
   std::optional<Error> lost;  // its sender left, failed or died before all data arrived
 
   bool whole() const { return arrived == envelope.nbytes; }

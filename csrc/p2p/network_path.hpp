@@ -64,7 +64,7 @@ class NetworkPath final : public MessagePath {
     std::uint64_t nbytes = 0, id = 0;
   };
   using Message = std::shared_ptr<Incoming>;
-  struct Pieces {  // of the data after an announcement
+  struct Pieces {  // the data after an announcement
     std::uint64_t nbytes = 0, posted = 0;
     std::vector<Ticket> tickets;  // in flight
     bool moved() const { return posted == nbytes && tickets.empty(); }

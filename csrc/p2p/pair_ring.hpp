@@ -18,7 +18,7 @@ namespace ringcomm {
 enum class CellKind : std::uint32_t {
   whole,      // a message with its data in the cell
   begin,      // a message; its data follows as parts
-  part,       // of message `id`: `nbytes` bytes, in the ring of bytes at `where`
+  part,       // a part of message `id`: `nbytes` bytes, in the ring of bytes at `where`
   announce,   // a message; its data stays with the sender, in its arena at `where`, or kPrivate
   grant,      // to the sender: write it to `where` in the receiver's arena; kPrivate: send it as parts
   placed,     // the sender has written all of it there
@@ -31,8 +31,8 @@ struct alignas(64) Cell {
   std::atomic<std::uint64_t> stamp{0};  // its number, counted from 1; set once the cell can be read
   CellKind kind{};
   std::int32_t tag = 0;
-  std::uint64_t nbytes = 0;  // of the message; for a part: of the part
-  std::uint64_t id = 0;      // of the message, counted by its sender
+  std::uint64_t nbytes = 0;  // size of the message; in a part: size of the part
+  std::uint64_t id = 0;      // number of the message, counted by its sender
   std::uint64_t where = 0;
   std::byte data[kRoom];
 };

@@ -31,7 +31,7 @@ class PointToPoint {
  public:
   struct Group {
     int rank = 0, size = 1;
-    std::shared_ptr<Node> node;            // of the ranks of this host; may be null
+    std::shared_ptr<Node> node;            // memory of the ranks of this host; may be null
     std::vector<int> on_host;              // the node's ranks, as ranks of the group
     std::shared_ptr<Transport> transport;  // to the other ranks; null if there are none
     int first_tag = 0;                     // tags of the transport from there on are free

@@ -39,11 +39,11 @@ struct Request {
   Request& operator=(const Request&) = delete;
 
   const Kind kind;
-  const int peer, tag;                // of a receive: may be kAnySource, kAnyTag
-  void* const data;                   // of a send: is only read
-  const std::uint64_t nbytes;         // of the message, or the capacity of the receive
+  const int peer, tag;                // in a receive: may be kAnySource, kAnyTag
+  void* const data;                   // in a send: is only read
+  const std::uint64_t nbytes;         // size of the message, or capacity of the receive
   std::string among;                  // names the group of ranks in messages; "": the communicator
-  Envelope status;                    // of a receive, after done()
+  Envelope status;                    // envelope of a receive, after done()
   bool cancelled = false;             // after done()
   bool lent = false;                  // after done(), if it failed: the transport may use its data forever
   std::optional<Error> error;         // after done()
@@ -63,7 +63,7 @@ struct Request {
 
   // Used by the path, while the request is in progress.
   std::uint64_t id = 0, moved = 0;
-  std::uint64_t target = 0;                  // of a granted send: the offset in the receiver's arena
+  std::uint64_t target = 0;                  // in a granted send: the offset in the receiver's arena
   Entry* entry = nullptr;                    // Entry in which it is counted; null until known
   std::int64_t begun_ns = 0, traced_ns = 0;  // 0: timing is disabled; no timeline is written
 

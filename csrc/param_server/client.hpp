@@ -62,7 +62,7 @@ class Client {
   };
   struct Peer {
     std::deque<std::shared_ptr<Asked>> waiting;
-    Cut cut;  // of the first waiting request
+    Cut cut;  // elements of the first waiting request
     std::deque<Segment> under_way;
     std::uint64_t number = 0;
     std::exception_ptr gone;

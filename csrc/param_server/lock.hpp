@@ -13,7 +13,7 @@ namespace ringcomm::store {
 struct alignas(64) Lock {
   std::atomic<std::uint32_t> word;  // 0 free; otherwise holder + 1, with kWaited if a rank may be sleeping
   std::uint32_t unused;
-  std::uint64_t updates;  // of the stripe's weights
+  std::uint64_t updates;  // updates of the stripe's weights
 
   static constexpr std::uint32_t kWaited = std::uint32_t{1} << 31;
 

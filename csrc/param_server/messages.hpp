@@ -29,7 +29,7 @@ struct Head {
   std::uint32_t ranges = 0;
   std::uint64_t shard = 0;
   std::uint64_t number = 0;   // counts the sender's requests to this server, from 1
-  std::uint64_t step = 0;     // of the gathered gradient
+  std::uint64_t step = 0;     // step of the gathered gradient
   std::int64_t clock = -1;    // the sender's clock once this request is done; negative: unchanged
   Due due;                    // in an answer: `group` updates have been made
   std::uint64_t version = 0;  // in an answer: version of the shard before the request

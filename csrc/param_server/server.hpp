@@ -42,7 +42,7 @@ class Server {
     std::deque<std::vector<std::byte>> waiting;
     bool gone = false;
     std::uint64_t last = 0;              // number of the last request
-    Arrival arrival = Arrival::applied;  // of the gradient that arrives in parts
+    Arrival arrival = Arrival::applied;  // state of the gradient that arrives in parts
     std::shared_ptr<Served> open;        // shard to which it is added; null: none
     std::size_t sum = 0;                 // index of the sum in that shard
   };

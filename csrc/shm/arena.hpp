@@ -16,7 +16,7 @@
 namespace ringcomm {
 
 inline constexpr std::size_t kPage = 4096;
-inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // of address space; every rank can map this much
+inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // address space; every rank can map this much
 
 struct ArenaHeader {
   std::uint64_t magic;
@@ -40,7 +40,7 @@ class Mappings {
   Mappings(const Mappings&) = delete;
   Mappings& operator=(const Mappings&) = delete;
   const std::vector<std::byte*>& bases() const { return bases_; }
-  std::size_t nbytes() const { return nbytes_; }  // of each
+  std::size_t nbytes() const { return nbytes_; }  // size of each
 
  private:
   static constexpr std::size_t kHugePage = std::size_t{2} << 20, kHashed = std::size_t{1} << 28, kRoom = 2 * kHashed;

@@ -63,8 +63,8 @@ class Epochs {
   std::uint32_t epoch_ = 0, opened_at_ = 0;  // current epoch; epoch before the last call
   std::uint64_t calls_ = 0;
   int behind_ = 0;              // the rank last seen lagging, which is checked first
-  std::uint32_t awaited_ = 0;   // the epoch last waited for,
-  std::int64_t looked_ns_ = 0;  // and the time of the last look at lagging ranks' processes
+  std::uint32_t awaited_ = 0;   // the epoch last waited for
+  std::int64_t looked_ns_ = 0;  // time of the last look at lagging ranks' processes
 };
 
 }  // namespace ringcomm

@@ -11,7 +11,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // of address space; one process maps all arenas
+constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // address space; one process maps all arenas
 
 // Returns the smallest size that any rank has mapped. A rank that has not mapped its arenas yet
 // will map at least the smallest reserve, or fail.

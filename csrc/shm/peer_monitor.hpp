@@ -34,7 +34,7 @@ class PeerMonitor {
     rank_of_ = std::move(rank_of);
   }
   bool watches() const { return !rank_of_.empty(); }
-  bool due() { return due_.at(now_ns()); }  // whether the next check is due
+  bool due() { return due_.at(now_ns()); }  // true if the next check is due
   // Returns ranks that have died: their process had ended at the previous check too, and
   // `has_left(rank)` is false. Between two checks, the goodbye message of a rank that left and then
   // ended arrives.

@@ -55,7 +55,7 @@ class Mail {
   const int tag_;
   std::deque<Moving> coming_;  // in the order sent
   std::list<Moving> going_;
-  std::vector<Letter> kept_;  // of cancelled sends, which MPI may still read
+  std::vector<Letter> kept_;  // letters of cancelled sends, which MPI may still read
   bool closed_ = false;
 };
 

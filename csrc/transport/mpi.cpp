@@ -260,7 +260,7 @@ class MpiTransport final : public Transport {
   Handle comm_, byte_, null_;
   int rank_, size_, tag_limit_;
   Slots<Slot> slots_;
-  mpi::Requests<Handle> requests_;  // of active messages
+  mpi::Requests<Handle> requests_;  // requests of active messages
   std::vector<std::byte> one_status_;
   MessageCounts counts_;
   std::int64_t waited_ = 0;

@@ -16,7 +16,7 @@ struct MpiLibrary {
   std::size_t status_size = 0;
   std::uint64_t byte_type = 0;                                    // MPI_BYTE
   std::uint64_t null_request = 0;                                 // MPI_REQUEST_NULL
-  std::size_t status_source_offset = 0, status_error_offset = 0;  // of MPI_SOURCE and MPI_ERROR
+  std::size_t status_source_offset = 0, status_error_offset = 0;  // offsets of MPI_SOURCE and MPI_ERROR
   int any_source = 0, undefined = 0, success = 0;
 };
 

@@ -32,7 +32,7 @@ struct Slot {
   int peer = kAnyPeer, tag = 0;
   void* data = nullptr;
   std::size_t nbytes = 0;              // capacity of a receive, then the bytes received
-  std::shared_ptr<Message> message{};  // of a rendezvous send
+  std::shared_ptr<Message> message{};  // message of a rendezvous send
 };
 
 class ThreadsTransport final : public Transport {

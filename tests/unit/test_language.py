@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENING = re.compile(r"(Of|What|That|Who|Whoever|Whose|Whether|And|But)\b", re.IGNORECASE)
-PERSON = re.compile(r"\b(who|whoever|whose|somebody|nobody|everybody)\b", re.IGNORECASE)
+PERSON = re.compile(r"\b(who|whoever|somebody|nobody|everybody)\b", re.IGNORECASE)
 RULERS = re.compile(r"[- ]*$")
 C_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/', re.DOTALL)
 CYTHON_COMMENT = re.compile(r'"""(?P<block>(?:[^\\]|\\.)*?)"""|"(?:[^"\\\n]|\\.)*"|#(?P<line>[^\n]*)', re.DOTALL)
@@ -27,10 +27,10 @@ Comment = tuple[int, str]
 
 
 def of_python(text: str) -> Iterator[Comment]:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            if docstring := ast.get_docstring(node):
-                yield node.body[0].lineno, docstring
+        if isinstance(node, documented) and (docstring := ast.get_docstring(node)):
+            yield node.body[0].lineno, docstring
     lines = []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -50,7 +50,7 @@ def of_tokens(text: str, pattern: re.Pattern[str]) -> Iterator[Comment]:
 
 def joined(lines: list[tuple[int, bool, str]]) -> Iterator[Comment]:
     """Joins comment lines that follow each other into one comment."""
-    comment, last = "", -1
+    first, comment, last = 0, "", -1
     for number, alone, text in lines:
         if alone and number == last + 1:
             comment += " " + text.strip()

@@ -15,7 +15,7 @@
 
 namespace ringcomm {
 
-inline constexpr std::size_t kPieceAlign = 16;  // of pieces: kernels read their elements in place
+inline constexpr std::size_t kPieceAlign = 16;  // alignment of pieces: kernels read their elements in place
 
 // A rank `me` sends all that it has to rank me - 2^k in round k, and receives as much from me + 2^k
 // (dissemination: Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997). For 2^n ranks it

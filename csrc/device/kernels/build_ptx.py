@@ -43,7 +43,7 @@ DEVICE_SOURCES = (
 
 
 def source_hash() -> str:
-    """Of all that the PTX is made from; comments and how lines are broken change nothing in it."""
+    """Returns a hash of the sources of the PTX. Comments and line breaks do not change it."""
     digest = hashlib.sha256(" ".join(OPTIONS).encode())
     for name in DEVICE_SOURCES:
         code = re.sub(r"//[^\n]*", "", (HERE / name).read_text())
@@ -98,7 +98,7 @@ class Compiler:
 
 
 def check(ptx: str, ptxas: str) -> None:
-    """That an assembler takes it for each architecture; what the kernels use there."""
+    """Assembles the PTX for each architecture, and prints the resources that the kernels use there."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernels.ptx")
         source.write_text(ptx)

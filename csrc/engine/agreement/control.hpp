@@ -27,7 +27,7 @@ class Control {
   void flush();  // posts the collected records
   // Passes each record that has arrived to `handle`; true if there was one.
   bool receive(const std::function<void(int peer, Record record)>& handle);
-  bool sending();                           // whether a message is still being sent
+  bool sending();                           // true while a message is being sent
   void close() noexcept { mail_.close(); }  // cancels all messages; sends and receives no more
 
  private:

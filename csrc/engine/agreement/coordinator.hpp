@@ -53,7 +53,7 @@ class Coordinator {
 
  private:
   struct Early {                // an operation that failed before all ranks had submitted it
-    std::uint64_t number;       // of the verdict
+    std::uint64_t number;       // number of the verdict
     std::vector<char> missing;  // per rank: its submission is still missing
   };
 

@@ -23,7 +23,7 @@ class Departure {
   Context& context_;
   Services& services_;
   Phase phase_ = Phase::asked;
-  std::int64_t deadline_ns_ = 0;  // of the phase
+  std::int64_t deadline_ns_ = 0;  // end of the phase
 };
 
 }  // namespace ringcomm

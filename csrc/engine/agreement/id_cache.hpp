@@ -17,7 +17,7 @@ namespace ringcomm {
 class IdCache {
  public:
   struct Known {
-    Row* row;  // of the name
+    Row* row;  // row of the name
     Descriptor signature;
     std::list<std::uint32_t>::iterator use;  // its position in recent_
   };

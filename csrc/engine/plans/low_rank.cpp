@@ -227,7 +227,7 @@ class LowRankTask final : public Task {
   Channel& channel_;
   Call call_;
   const Fragment whole_;
-  std::vector<std::byte*> data_;            // of each matrix
+  std::vector<std::byte*> data_;            // memory of each matrix
   std::vector<float> left_, right_, mine_;  // P, Q, and this rank's contribution to Q
   std::vector<float> row_, other_, weights_;
   std::size_t longest_ = 0;

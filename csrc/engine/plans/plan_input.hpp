@@ -23,7 +23,7 @@ struct PlanInput {
   explicit PlanInput(std::size_t number_of_buckets) : filled(number_of_buckets + 1) {}
 
   // Used by the caller.
-  bool begun = false;  // and finish() has not been called
+  bool begun = false;  // true until finish() is called
   OperationStatePtr step;
   bool stepping() const { return begun || (step && !step->done()); }
 

@@ -25,7 +25,7 @@ struct PlanShape {
   Op op = Op::average;
   kernels::Scale pre, post;
   std::size_t items = 0;
-  std::string algorithm{};  // of its calls; "": chosen automatically
+  std::string algorithm{};  // algorithm of its calls; "": chosen automatically
 };
 
 // The worker's side of a plan. Only the worker uses it, except the parts marked otherwise.
@@ -79,8 +79,8 @@ class PlanRun {
   const std::size_t stream_;
   const Descriptor signature_;
   const std::unique_ptr<Channel> channel_;
-  const std::shared_ptr<Entry> entry_;  // of steps; calls of its buckets are counted in the channel's entries
-  const std::uint64_t past_steps_;      // of earlier plans of this name
+  const std::shared_ptr<Entry> entry_;  // counts steps; calls of its buckets are counted in the channel's entries
+  const std::uint64_t past_steps_;      // steps of earlier plans of this name
   std::atomic<std::uint64_t> steps_;
   std::unique_ptr<Feedback> feedback_;                    // null: no bucket has error feedback
   std::vector<std::unique_ptr<LowRankFactors>> factors_;  // by bucket; null: sent uncompressed

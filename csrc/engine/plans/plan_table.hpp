@@ -26,7 +26,7 @@ class PlanTable {
   // Returns a stream for a plan of that name: the one unused for longest, which is equal on all
   // ranks. Throws Error(invalid).
   std::size_t free_stream(const std::string& name) const;
-  std::uint64_t past_steps(const std::string& name) const;  // of closed plans of that name
+  std::uint64_t past_steps(const std::string& name) const;  // returns the steps of closed plans of that name
   void open(std::shared_ptr<PlanRun> plan);
   void close(const PlanRun& plan);
   const PlanRun* begun() const;     // a plan with a step between begin() and finish(); null: none

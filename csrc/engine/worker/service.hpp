@@ -16,7 +16,7 @@ class Service {
   virtual ~Service() = default;
   virtual bool turn(Mail& mail) = 0;                  // true if anything moved. Throws Error, fatal to the engine
   virtual bool listens() const { return true; }       // messages may arrive unexpectedly. Called after turn()
-  virtual void left(int rank, const Error& why) = 0;  // that rank has left: it answers no more
+  virtual void left(int rank, const Error& why) = 0;  // called when `rank` has left: it answers no more
   virtual void end(const Error& why) = 0;             // this rank has left, or a rank died: no more turns follow
 };
 

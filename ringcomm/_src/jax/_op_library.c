@@ -175,7 +175,7 @@ static void* execute(const Frame* frame) {
     fail_with(&running, 9, "ShutDownError", "ringcomm is not imported in this process");
     return running.error;
   }
-  const int inputs = (int)attribute(frame, "inputs"); /* what follows only has to be there before this runs */
+  const int inputs = (int)attribute(frame, "inputs"); /* a later input only orders this call */
   ringcomm_array* const arrays = malloc((size_t)(inputs + 1) * sizeof *arrays);
   static char nothing[64];
   for (int i = 0; i < inputs; ++i) {

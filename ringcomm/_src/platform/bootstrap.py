@@ -134,7 +134,7 @@ def share_arenas(comm: Any, topology: Topology, make_arena: Callable[[], int] = 
             first = hello[topology.host[0]][0]
             fds = _serve(listener, mine, topology, deadline) if listener else _ask(first, mine, topology, deadline)
             arenas = Arenas(fds, [_watch(hello[r][1]) if r != topology.rank else -1 for r in topology.host])
-    except Exception as error:  # of any kind: the peers must receive the reason
+    except Exception as error:  # any error: the peers must receive the reason
         trouble = f"rank {topology.rank} could not share memory: {error}"
     finally:
         if listener:

@@ -75,7 +75,7 @@ def names_of_ours(kind: type) -> set[str]:
 
 
 def text_of_class(kind: type) -> str:
-    """Returns the signature of the constructor; "" if another library defines it, because Python versions differ in it."""
+    """Returns the constructor's signature; "" if another library defines it, because it depends on Python's version."""
     inherited = issubclass(kind, enum.Enum) or not {"__init__", "__new__"} & names_of_ours(kind)
     return "" if inherited else text_of(kind)
 

@@ -19,6 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 OPENING = re.compile(r"(Of|What|That|Who|Whoever|Whose|Whether|And|But)\b", re.IGNORECASE)
 PERSON = re.compile(r"\b(who|whoever|somebody|nobody|everybody)\b", re.IGNORECASE)
+QUOTED = re.compile(r"``?[^`]*``?")
 RULERS = re.compile(r"[- ]*$")
 C_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/', re.DOTALL)
 CYTHON_COMMENT = re.compile(r'"""(?P<block>(?:[^\\]|\\.)*?)"""|"(?:[^"\\\n]|\\.)*"|#(?P<line>[^\n]*)', re.DOTALL)
@@ -88,5 +89,5 @@ def test_comments_open_with_a_subject_or_a_verb() -> None:
 
 
 def test_ranks_are_no_persons() -> None:
-    wrong = [one[:110] for one in comments() if PERSON.search(one.partition(": ")[2])]
+    wrong = [one[:110] for one in comments() if PERSON.search(QUOTED.sub("", one.partition(": ")[2]))]
     assert not wrong, "\n".join(wrong)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parents[2] / "ringcomm" / "_src" / "arrays" / "device"
-MODULES = ("float16", "bfloat16", "float32", "float64", "integers", "composites", "fill", "strided")  # of entries.inl
+MODULES = ("float16", "bfloat16", "float32", "float64", "integers", "composites", "fill", "strided")  # see entries.inl
 # No fused multiply-adds, and none of the fast arithmetic that is off by default: the bits of the CPU's kernels.
 OPTIONS = ("--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true")
 CHECKED = ("sm_70", "sm_80", "sm_90", "sm_100")

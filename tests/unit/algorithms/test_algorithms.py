@@ -1,4 +1,4 @@
-"""Algorithms written in Python: ringcomm verifies them, compares them between ranks, runs them, and rejects wrong ones."""
+"""Algorithms written in Python: ringcomm verifies them, compares them between ranks, and runs or rejects them."""
 
 from __future__ import annotations
 

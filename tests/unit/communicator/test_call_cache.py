@@ -1,4 +1,4 @@
-"""The call cache of ordered calls on NumPy arrays: used from the second call on, with identical results at lower cost."""
+"""The call cache of ordered calls on NumPy arrays: used from the second call on, with identical results."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_scales(size, dtype, op, pre, post, shared):
     st.sampled_from(ALLREDUCE),
 )
 def test_narrow_wire(size, wire, dtype, algorithm):
-    """Whole numbers that the wire's dtype represents are sent exactly; for other numbers all ranks get the same bits."""
+    """Whole numbers that the wire's dtype represents are sent exactly; otherwise all ranks get the same bits."""
     exact = [integers(np.dtype(dtype), 50, rank, Op.Sum, 1) for rank in range(size)]
     real = [np.random.default_rng(rank).standard_normal(50).astype(dtype) for rank in range(size)]
 

@@ -1,4 +1,4 @@
-"""MPI's collectives beyond the seven basic ones: compared with NumPy on ranks as threads, with mpi4py on MPI's ranks."""
+"""MPI's collectives beyond the seven basic ones: compared with NumPy on threads, with mpi4py under MPI."""
 
 from __future__ import annotations
 

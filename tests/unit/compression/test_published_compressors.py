@@ -123,7 +123,7 @@ def differ(mine, published, values):
 
 
 def is_near_a_border(name, values, group):
-    """Marks elements near a threshold or the middle between two steps, where float32 and float64 may round differently."""
+    """Marks elements near a threshold or halfway between two steps, which float32 and float64 may round differently."""
 
     def near(one):
         if name == "ternary":

@@ -1,4 +1,4 @@
-"""Statistics, compared with the costs of algorithms: by textbook formulas, written down here again, and by the model."""
+"""Statistics, compared with the costs of algorithms: by textbook formulas, which are repeated here, and by the model."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_every_way_is_counted_and_balanced(size, count, shared_memory, timed):
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("count", [1, 300_000])
 def test_memory_that_ranks_share(size, count):
-    """Private arrays are copied to and from staging memory; shared arrays are used directly, which halves the traffic."""
+    """Private arrays are copied to and from staging memory; shared arrays need no copies, half the traffic."""
 
     def program(comm):
         x = comm.empty(count, "float64")

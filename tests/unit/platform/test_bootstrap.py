@@ -27,7 +27,7 @@ CONTEXT = multiprocessing.get_context("fork")
 
 
 class PipeComm:
-    """The communicator interface of bootstrap, over a pipe to the test's process, which sends all items to all ranks."""
+    """The communicator interface of bootstrap, over a pipe to the test's process, which sends items to all ranks."""
 
     def __init__(self, pipe: Connection, rank: int, size: int) -> None:
         self.pipe, self.rank, self.size = pipe, rank, size

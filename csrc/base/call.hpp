@@ -44,8 +44,7 @@ struct CallBuffers {
   // If Channel::takes_fragments: the array is the concatenation of these; input and output are
   // unused.
   std::vector<Fragment> fragments;
-  std::vector<void*>
-      output_per_rank;  // an ordered all-gather's output for each rank's part; empty: `output` holds all
+  std::vector<void*> output_per_rank;  // an ordered all-gather's output for each rank's part; empty: `output` holds all
   std::vector<std::size_t> fused_counts;  // element counts of the fused tensors, in order; empty: one tensor
 };
 

@@ -102,8 +102,9 @@ enum class Op : std::uint8_t {
 inline constexpr std::array<std::string_view, 14> kOpNames{"average", "sum",  "adasum", "min",   "max",
                                                            "product", "band", "bor",    "bxor",  "land",
                                                            "lor",     "lxor", "minloc", "maxloc"};
-inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max, Op::product};  // defined for every number
-inline constexpr bool is_scaled(Op op) { return op <= Op::product; }                           // accepts factors
+inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max,
+                                        Op::product};                 // defined for every number
+inline constexpr bool is_scaled(Op op) { return op <= Op::product; }  // accepts factors
 inline constexpr bool is_logical(Op op) { return op >= Op::land && op <= Op::lxor; }
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
 

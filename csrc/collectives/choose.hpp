@@ -38,7 +38,7 @@ struct Choice {
   Route route = Route::schedule;
   // Algorithm of routes with a schedule; null: a custom algorithm, or one that cannot run here.
   const Algorithm* algorithm = nullptr;
-  int root = 0;                          // group rank, for algorithms with a fixed root
+  int root = 0;  // group rank, for algorithms with a fixed root
   Cut cut;
   std::string name;  // "shared", "two_level:tree:3"; for traces and messages; also a custom algorithm's
 

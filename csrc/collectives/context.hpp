@@ -67,7 +67,7 @@ struct CallContext {
   const std::unique_ptr<Epochs> epochs;  // for the group's ranks on this host; null if it has one rank, or no arena
   const Hosts hosts;                     // empty if all ranks are on one host, or if some host has no shared memory
   Departures departures;
-  int crowded = 0;  // remaining calls with the oversubscribed wait policy; set when a wait lost its core
+  int crowded = 0;              // remaining calls with the oversubscribed wait policy; set when a wait lost its core
   std::optional<Error> broken;  // the reason why no further call runs here
 
  private:

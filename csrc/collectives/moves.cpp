@@ -12,7 +12,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kAll = ~std::size_t{0};                        // one segment
+constexpr std::size_t kAll = ~std::size_t{0};  // one segment
 // Bytes, segments; they are stored in staging memory.
 constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;
 

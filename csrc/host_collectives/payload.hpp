@@ -14,7 +14,7 @@ namespace ringcomm {
 inline constexpr std::size_t kPayloadsTogether = 16 << 10;
 // Limits if payloads are merged during the exchange.
 inline constexpr std::size_t kMergedTogether = 64 << 10, kLongestPiece = 16 << 10;
-inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;                // ranks
+inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;  // ranks
 
 // Returns whether every rank's payload has at most `most` bytes. Equal on all ranks if their calls
 // agree. False for an all-to-all unless its blocks are known to be even.

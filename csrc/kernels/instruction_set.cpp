@@ -32,7 +32,7 @@ std::uint64_t saved_registers() {  // registers that the operating system saves;
 Features features() {
   constexpr unsigned kFma = 1u << 12, kXsave = 1u << 27, kAvx = 1u << 28, kF16c = 1u << 29;  // leaf 1, ecx
   constexpr unsigned kAvx2 = 1u << 5;                                                        // leaf 7, ebx
-  constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;                    // leaf 7, ebx: F, DQ, BW, VL
+  constexpr unsigned kAvx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // leaf 7, ebx: F, DQ, BW, VL
   constexpr std::uint64_t kYmm = 0x6, kZmm = 0xe6;
   unsigned a = 0, b = 0, c = 0, d = 0;
   const auto all = [](auto have, auto wanted) { return (have & wanted) == wanted; };

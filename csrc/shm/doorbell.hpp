@@ -15,7 +15,7 @@ namespace ringcomm {
 struct alignas(64) Doorbell {
   std::atomic<std::uint32_t> rings{0};  // the futex
   std::atomic<std::uint32_t> sleepers{0};
-  std::atomic<std::uint32_t> state{0};   // 0 here, 1 left by close() or exit, 2 failed
+  std::atomic<std::uint32_t> state{0};  // 0 here, 1 left by close() or exit, 2 failed
   // Offset of the owner's table of message rings to the ranks of its host; 0: none yet.
   std::atomic<std::uint64_t> outbox{0};
 

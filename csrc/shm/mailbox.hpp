@@ -9,7 +9,7 @@
 
 namespace ringcomm {
 
-inline constexpr int kSlots = 64;                             // ordered streams (channels) that one arena serves
+inline constexpr int kSlots = 64;  // ordered streams (channels) that one arena serves
 // Per rank: slot + kSlots belongs to a channel's SubChannels.
 inline constexpr int kMailboxes = 2 * kSlots;
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena

@@ -13,7 +13,7 @@ namespace ringcomm {
 
 class Processes {
  public:
-  void watch(int pid);  // the process that has this id now; does nothing if the kernel provides no pidfd
+  void watch(int pid);            // the process that has this id now; does nothing if the kernel provides no pidfd
   std::vector<int> dead() const;  // ids of the processes that have ended
 
  private:

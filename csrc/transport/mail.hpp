@@ -36,8 +36,8 @@ class Mail {
   // Returns the next complete message of any rank; messages of one rank arrive in the order sent.
   // Polls the transport only while messages of this Mail are in flight.
   std::optional<Letter> receive();
-  void advance();                                   // frees sent messages; throws Error for a failed send
-  bool sending() const { return !going_.empty(); }  // as of the last advance()
+  void advance();                                                // frees sent messages; throws Error for a failed send
+  bool sending() const { return !going_.empty(); }               // as of the last advance()
   bool moving() const { return sending() || !coming_.empty(); }  // sending, or receiving
   void forget(int peer);                                         // cancels all messages that are being sent to `peer`
   void close() noexcept;

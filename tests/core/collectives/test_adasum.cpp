@@ -1,4 +1,5 @@
-// Adasum of two vectors, and the identities of all operations: on every instruction set, against scalar arithmetic.
+// Tests Adasum of two vectors, and the identities of all operations, on every instruction set,
+// against scalar arithmetic.
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -24,7 +25,7 @@ Values values_of(DType dtype, const Array& array, std::size_t count) {
   return values;
 }
 
-// Summed in 16 lanes, which are then added by halves.
+// Sums in 16 lanes, then adds the lanes by halves.
 double dot(const Values& a, const Values& b) {
   double lanes[16] = {};
   for (std::size_t i = 0; i < a.size(); ++i) lanes[i % 16] += a[i] * b[i];
@@ -84,7 +85,7 @@ void bits() {
   }
 }
 
-// What the formula promises, whatever the order of summation.
+// Checks the formula's properties, which hold for any order of summation.
 void properties() {
   for (const DType dtype : kFloating) {
     const reference::Format f = reference::format_of(dtype);
@@ -103,8 +104,8 @@ void properties() {
     const Values orthogonal = result(even, odd), equal = result(even, even),
                  opposite = result(even, [&](std::size_t i) { return -even(i); });
     for (std::size_t i = 0; i < kCount; ++i) {
-      CHECK(orthogonal[i] == even(i) + odd(i));  // the sum
-      CHECK(equal[i] == even(i));                // the mean
+      CHECK(orthogonal[i] == even(i) + odd(i));  // sum
+      CHECK(equal[i] == even(i));                // mean
       CHECK(opposite[i] == 0);
     }
   }

@@ -1,5 +1,5 @@
-// Algorithms that are asked for, with ranks on several hosts: their roots, users' own, and what a rank that has joined
-// runs with the others.
+// Tests requested algorithms with ranks on several hosts: their roots, custom algorithms, and the
+// algorithm that a joined rank runs.
 #include <algorithm>
 #include <optional>
 
@@ -38,8 +38,8 @@ void check_sum(const Values& data, int size) {
     CHECK(data[i] == 500 * size * (size - 1) + size * static_cast<std::int32_t>(i));
 }
 
-// Everything goes to the root, so that its host receives all that others send: from each rank, or on two levels, which
-// an algorithm's name alone may mean too, from each host.
+// Sends everything to the root, so that its host receives all other ranks' data: from each rank, or
+// on two levels from each host. The name of an algorithm may select two levels too.
 void roots(const std::vector<int>& host_of) {
   const auto host = [&](int rank) { return host_of[static_cast<std::size_t>(rank)]; };
   on_hosts(host_of, {}, [&](RankContext& context, Links& links) {
@@ -69,7 +69,8 @@ void roots(const std::vector<int>& host_of) {
   });
 }
 
-// A user's algorithm has no second level; it runs among all ranks, wherever they are, and is refused alike everywhere.
+// Runs a custom algorithm. It has no second level, runs among all ranks of all hosts, and is
+// refused on every rank.
 void own(const std::vector<int>& host_of) {
   const auto own = std::make_shared<CustomAlgorithms>();
   const int size = static_cast<int>(host_of.size());
@@ -95,7 +96,8 @@ void own(const std::vector<int>& host_of) {
   });
 }
 
-// A rank that has joined runs what the others ask for, by name or by default, with nothing of its own.
+// Joins on one rank: it runs the algorithm that the other ranks request, by name or by default,
+// with no data.
 void joined(const std::vector<int>& host_of, int who, const std::string& fallback) {
   const int size = static_cast<int>(host_of.size());
   const auto hub = make_threads_hub(size);

@@ -1,5 +1,5 @@
-// reduce, broadcast, allgather, reducescatter, alltoall and barrier: every algorithm, root and shape of blocks; then
-// what happens when ranks disagree, leave or die.
+// Tests reduce, broadcast, allgather, reducescatter, alltoall and barrier: every algorithm, root
+// and shape of blocks. Then tests ranks that disagree, leave or die.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -68,7 +68,8 @@ void broadcast(RankContext& context, const std::string& route) {
   }
 }
 
-// Blocks of rank r: shape 0: all alike; 1: unequal, some empty; 2: everything on one rank; 3: nothing at all.
+// Returns the size of rank r's block. Shape 0: equal blocks; 1: unequal, some empty; 2: all data on
+// one rank; 3: no data.
 std::size_t block(int shape, int size, int rank) {
   switch (shape) {
     case 0:
@@ -129,7 +130,7 @@ void reducescatter(RankContext& context, const std::string& route) {
   }
 }
 
-// Rank a sends to rank b; shape 1 differs per pair, some empty.
+// Returns the size of the block from rank a to rank b; shape 1 differs per pair, some empty.
 std::size_t pair_block(int shape, int a, int b) {
   if (shape == 0) return 5;
   if (shape == 1) return static_cast<std::size_t>((a * 3 + b * 2) % 4) * 777;
@@ -178,7 +179,8 @@ void barriers(RankContext& context, const std::string& route, std::atomic<int>& 
   context.barrier.arrive_and_wait();
 }
 
-// One rank asks for something else: the same typed error on every rank, and the next call works.
+// Calls with different arguments on one rank: every rank gets the same typed error, and the next
+// call works.
 void mismatches(RankContext& context) {
   const int odd = context.size - 1;
   const auto attempt = [&](const char* word, auto change) {

@@ -1,5 +1,6 @@
-// Every all-reduce algorithm x dtype x op x ranks x count, by messages and by shared memory: exact on integer-valued
-// data, close on random data, IEEE on special values, and the same bits on every rank.
+// Tests every all-reduce algorithm x dtype x op x ranks x count, by messages and in shared memory.
+// Results are exact on integer-valued data, close on random data, IEEE on special values, and have
+// equal bits on every rank.
 #include <cmath>
 #include <limits>
 #include <random>
@@ -53,7 +54,8 @@ void exact(RankContext& context, bool arena) {
   }
 }
 
-// Many segments, random data: within the bound of p roundings, and equal bits.
+// Reduces random data in many segments: the error is within the bound of p roundings, and bits are
+// equal.
 void large(RankContext& context, bool arena) {
   constexpr std::size_t kCount = kSanitized ? 20'000 : 100'000;
   for (const std::string& route : paths(Collective::allreduce, arena)) {
@@ -95,7 +97,8 @@ void specials(RankContext& context, bool arena) {
   for (const std::string& route : paths(Collective::allreduce, arena)) {
     for (const DType dtype : {DType::float16, DType::bfloat16, DType::float32, DType::float64}) {
       for (const Op op : {Op::sum, Op::min, Op::max, Op::product}) {
-        // a NaN on the last rank; infinities of both signs; zeros of both signs; one infinity
+        // inputs: a NaN on the last rank; infinities of both signs; zeros of both signs; one
+        // infinity
         std::vector<std::byte> buffer;
         store(dtype, buffer,
               {at(last, nan, 1.0), at(0, inf, at(last, -inf, 1.0)), at(0, -0.0, 0.0), at(last, -0.0, 0.0),
@@ -121,7 +124,7 @@ void specials(RankContext& context, bool arena) {
   }
 }
 
-// The trace says which path ran, so that no test runs another one silently.
+// Checks in the trace which route ran, so that no test silently runs another one.
 void traced(RankContext& context, bool arena) {
   for (const std::string& route : paths(Collective::allreduce, arena)) {
     context.barrier.arrive_and_wait();
@@ -158,7 +161,7 @@ void traced(RankContext& context, bool arena) {
 
 int main() {
   for (int size = 1; size <= 9; ++size) {
-    if (kSanitized && size != 2 && size != 3 && size != 5) continue;  // 20 times slower there
+    if (kSanitized && size != 2 && size != 3 && size != 5) continue;  // sanitizers make it 20 times slower
     for (const bool arena : {false, true}) {
       ChannelConfig config;
       config.segment_bytes = 64 << 10;

@@ -1,4 +1,5 @@
-// What a channel chooses: the cheapest, unless a name, a rule or an option says otherwise; and only what can run.
+// Tests a channel's choice: the cheapest algorithm that can run, unless a name, a rule or an option
+// selects another.
 #include <algorithm>
 #include <set>
 
@@ -33,17 +34,17 @@ void the_cheapest_runs() {
             CHECK(chosen->price.seconds <= 1.03 * other.price.seconds);
             const bool cheaper = other.price.seconds < chosen->price.seconds;
             const bool more_rounds = nbytes < (64 << 10) && other.price.rounds > chosen->price.rounds;
-            CHECK(!cheaper || more_rounds || other.peers > chosen->peers);  // or it would have been taken
+            CHECK(!cheaper || more_rounds || other.peers > chosen->peers);  // otherwise it would have been chosen
           }
           CHECK(equal || choice.name != "bruck" || collective != Collective::alltoall);
-          CHECK(&choice == &chooser.choose(collective, "", nbytes, equal));  // made once
+          CHECK(&choice == &chooser.choose(collective, "", nbytes, equal));  // choices are cached
         }
       }
     }
   }
 }
 
-// Alpha measured far too low makes rounds look free. What is short still takes few of them.
+// Underestimates alpha, so that rounds look free. Short buffers still take few rounds.
 void rounds_count_for_short_buffers() {
   Network network{{7e-6, 4.2e-8, 1e-6, 0}, {1e-6, 2e-10, 1e-6, 0}, 1e-10, 1e-10};  // 200 Mbit/s
   Menu menu(Collective::allreduce, 4, {}, network);
@@ -53,11 +54,11 @@ void rounds_count_for_short_buffers() {
   for (const std::size_t nbytes : {16 << 10, 32 << 10}) {
     const auto options = menu.options("", nbytes, true);
     const Option chosen = chosen_of(options);
-    CHECK(chosen.price.rounds == 2);  // ring: 6
+    CHECK(chosen.price.rounds == 2);  // ring needs 6
     const auto ring = std::find_if(options.begin(), options.end(), [](const Option& o) { return o.name == "ring"; });
-    CHECK(ring->price.seconds < 1.03 * chosen.price.seconds && ring->peers < chosen.peers);  // it would be within reach
+    CHECK(ring->price.seconds < 1.03 * chosen.price.seconds && ring->peers < chosen.peers);  // ring's price is close
   }
-  // the same prices, but what is long had better meet nobody
+  // With the same prices, long buffers prefer few peers.
   CHECK(chosen_of(menu.options("", 64 << 10, true)).peers == 1);
 }
 
@@ -72,13 +73,13 @@ void names_and_memory() {
   CHECK(near.choose(Collective::broadcast, "", 4, true).name == "shared");
   CHECK(near.choose(Collective::broadcast, "chain", 4, true).name == "chain");
   CHECK(alone.choose(Collective::allreduce, "ring", 4, true).name == "local");
-  // "shared" cannot run far away, a user's algorithm may: who runs it knows
+  // "shared" cannot run across hosts, but a custom algorithm of that name may
   CHECK(far.choose(Collective::allreduce, "shared", 4, true).route == Route::schedule &&
         !far.choose(Collective::allreduce, "shared", 4, true).algorithm);
   CHECK(near.choose(Collective::allreduce, "shared", 4, true).route == Route::shared);
   const Choice& rooted = far.choose(Collective::allreduce, "tree:3", 4, true);
   CHECK(rooted.algorithm->name == "tree" && rooted.root == 3 && rooted.name == "tree:3");
-  CHECK(!far.choose(Collective::allreduce, "tree:8", 4, true).algorithm);  // of 8 ranks
+  CHECK(!far.choose(Collective::allreduce, "tree:8", 4, true).algorithm);  // it has 8 ranks
   std::set<std::string> chosen;
   for (std::size_t nbytes = 1; nbytes <= std::size_t{1} << 30; nbytes *= 2)
     chosen.insert(far.choose(Collective::allreduce, "", nbytes, true).name);
@@ -99,20 +100,23 @@ void rules_hold() {
     CHECK(chooser->choose(allreduce, "", 999, true).name == "ring" &&
           chooser->choose(allreduce, "", 2001, true).name == "ring");
     CHECK(chooser->choose(allreduce, "", 2001, true).cut.segment == 512);
-    CHECK(chooser->choose(allreduce, "circulant", 2001, true).name == "circulant");  // a call's own word goes first
+    // the algorithm of the call has precedence
+    CHECK(chooser->choose(allreduce, "circulant", 2001, true).name == "circulant");
     CHECK(chooser->choose(alltoall, "", 50, true).name == "bruck");
-    CHECK(chooser->choose(alltoall, "", 50, false).name == "pairwise");  // the first that can run
+    CHECK(chooser->choose(alltoall, "", 50, false).name == "pairwise");  // the first algorithm that can run
   }
   CHECK(far.choose(allgather, "", 7, true).cut.segment == 4096 &&
         far.choose(allgather, "", 8, true).cut.segment != 4096);
   CHECK(near.choose(allreduce, "", 5001, true).name == "shared" &&
         far.choose(allreduce, "", 5001, true).name != "shared");
-  // 8 ranks
+  // This rule is for 8 ranks.
   CHECK(far.choose(allreduce, "", 7000, true).name == "tree" && far.choose(allreduce, "", 7001, true).name != "tree");
-  CHECK(far.choose(allreduce, "", 6000, true).name == far.choose(allreduce, "", 6001, true).name);  // no memory here
+  // this rank has no shared memory
+  CHECK(far.choose(allreduce, "", 6000, true).name == far.choose(allreduce, "", 6001, true).name);
 }
 
-// The default is that of all-reduces, goes before rules and after a call's own word, and only where it can run.
+// Sets a default for all-reduce. It has precedence over rules, but not over a call's algorithm, and
+// applies only where it can run.
 void a_default_goes_before_rules() {
   using enum Collective;
   const auto with = [](std::string name) {
@@ -168,7 +172,8 @@ void given_cuts_are_kept() {
   CHECK((chooser.choose(Collective::allreduce, "", 10, true).cut == Cut{77, 3}));
 }
 
-// The menu of a cluster of hosts with several ranks each has every algorithm on one level and on two.
+// Checks that a cluster of hosts with several ranks each offers every algorithm on one level and on
+// two.
 void two_levels_are_on_the_menu() {
   std::vector<int> hosts;
   for (int rank = 0; rank < 24; ++rank) hosts.push_back(rank % 6);
@@ -192,7 +197,7 @@ void two_levels_are_on_the_menu() {
   CHECK(Menu(allreduce, 24, {}, kNetwork).options("ring", 1 << 24, true, true).size() == 1);
   CHECK(Menu(broadcast, 24, hosts, kNetwork).options("chain", 1 << 24, true, true).size() == 2);
   CHECK(Menu(alltoall, 24, hosts, kNetwork).options("direct", 1 << 24, true, true).size() == 1);
-  // One full host beside others of one rank is enough; none is not.
+  // One host with several ranks is enough, even if the other hosts have one rank.
   CHECK(Menu(allreduce, 4, {0, 1, 1, 2}, kNetwork).options("ring", 1 << 24, true, true).size() == 2);
   CHECK(Menu(allreduce, 3, {0, 1, 2}, kNetwork).options("ring", 1 << 24, true, true).size() == 1);
 }
@@ -200,7 +205,7 @@ void two_levels_are_on_the_menu() {
 void channels_choose_two_levels() {
   using enum Collective;
   const std::vector<Rule> rules{{broadcast, 10, 10, 0, 100, "two_level:binomial", 0}};
-  const Terms there{kNetwork, {0, 1, 2, 0, 2, 2}, {0, 0}, {}, rules};  // neighbours are on other hosts
+  const Terms there{kNetwork, {0, 1, 2, 0, 2, 2}, {0, 0}, {}, rules};  // neighbouring ranks are on different hosts
   Chooser chooser(6, Memory::on_hosts, there), none(6, Memory::none, there);
   for (const Collective collective : {allreduce, reduce, broadcast, allgather, reducescatter}) {
     CHECK(chooser.choose(collective, "", 16 << 20, true).name.starts_with("two_level:"));

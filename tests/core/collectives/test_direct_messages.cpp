@@ -1,4 +1,4 @@
-// Pieces of memory that go straight from rank to rank.
+// Tests direct messages: pieces of memory that are sent from rank to rank.
 #include "collectives/direct_messages.hpp"
 
 #include <algorithm>
@@ -35,7 +35,8 @@ std::vector<std::uint8_t> piece(int from, int to, std::size_t nbytes) {
   return made;
 }
 
-// Of every length, empty ones and those of several messages, from every rank to every other.
+// Sends pieces of every length between all pairs of ranks: empty ones, and ones that need several
+// messages.
 void all_to_all(int size) {
   with_channels(size, false, {}, [&](RankContext& here) {
     DirectMessages messages(here.channel.context(), kLongest);
@@ -58,7 +59,7 @@ void all_to_all(int size) {
   });
 }
 
-// Who sends less than is expected is named.
+// Checks that the error names the rank that sends less than expected.
 void of_another_length() {
   with_channels(2, false, {}, [](RankContext& here) {
     DirectMessages messages(here.channel.context());
@@ -74,7 +75,8 @@ void of_another_length() {
   });
 }
 
-// A peer that leaves before it has begun an exchange is not waited for; what was posted is given up.
+// Checks that no rank waits for a peer that left before the exchange. Operations already posted are
+// cancelled.
 void without_a_peer() {
   with_channels(2, false, {}, [](RankContext& here) {
     DirectMessages messages(here.channel.context());

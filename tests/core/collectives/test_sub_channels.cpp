@@ -1,4 +1,4 @@
-// Calls on a channel's ranks of one host, on those of one lane, and on all of them, in turns.
+// Tests calls on a channel's ranks of one host, of one lane, and of all hosts, in turns.
 #include <numeric>
 
 #include "host_ranks.hpp"
@@ -38,7 +38,7 @@ static void in_turns(RankContext& context, const Hosts& hosts, std::size_t count
   }
 }
 
-// What ends a channel on one rank ends calls of its host that wait for that rank.
+// Checks that closing a channel on one rank ends the calls of its host that wait for that rank.
 static void ended(RankContext& context, const Hosts& hosts) {
   const SubChannels& sub = context.channel.sub_channels();
   std::vector<std::int64_t> values(10, 1);
@@ -57,7 +57,8 @@ static void ended(RankContext& context, const Hosts& hosts) {
 int main() {
   for (const std::vector<int>& host_of : kHostLayouts) {
     const Hosts first(host_of, 0);
-    if (first.number() * first.lanes() != static_cast<int>(host_of.size())) continue;  // not as many on each
+    // the hosts have different numbers of ranks
+    if (first.number() * first.lanes() != static_cast<int>(host_of.size())) continue;
     for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{300'000}}) {
       if (count > 1000 && host_of.size() > 4) continue;
       on_hosts(host_of, {}, [&](RankContext& context, Links&) {

@@ -1,4 +1,4 @@
-// Named operations in any order, on sets that overlap.
+// Tests named operations in any order, on sets that overlap.
 #include "base/trace.hpp"
 #include "engine_ranks.hpp"
 
@@ -6,7 +6,7 @@ using namespace ringcomm;
 
 namespace {
 
-// ---- a job: what every rank submits, in an order of its own
+// ---- a job: the operations that every rank submits, each in a different order
 
 enum class Kind { sum, fused, gather, exchange, scatter, root, barrier, wrong, group };
 constexpr std::size_t kKinds = 9;
@@ -29,12 +29,12 @@ Job make_job(Random& random, int size, std::size_t count, std::size_t longest) {
   for (int r = 0; r < size; ++r) {
     everybody.push_back(r);
     if (r % 2 == 0) even.push_back(r);
-    if (r >= size / 2) high.insert(high.begin(), r);  // in another order
+    if (r >= size / 2) high.insert(high.begin(), r);  // in descending order
   }
   job.sets = {everybody, even, high};
   for (std::size_t i = 0; i < count; ++i) {
     const auto kind = static_cast<Kind>(below(random, kKinds));
-    // Some names come again and again, so that the cache is used.
+    // Some names occur repeatedly, so that the cache is used.
     const std::string name = std::to_string(static_cast<int>(kind)) + "." + std::to_string(i);
     job.items.push_back({kind, static_cast<int>(below(random, 3)), name, below(random, longest)});
   }
@@ -70,7 +70,7 @@ std::unique_ptr<Flying> submit(Rank& r, const Item& item, const std::vector<int>
       fill(3 * request.rows);
       request.call.output = nullptr;
       break;
-    case Kind::exchange:  // `to` gets to % 3 rows from everybody, or all get the same
+    case Kind::exchange:  // `to` gets to % 3 rows from every rank, or all ranks get equal numbers
       request.call.collective = Collective::alltoall;
       request.row = 2;
       if (item.n % 2) {
@@ -166,8 +166,8 @@ void check(Rank& r, const Flying& flying, const std::vector<int>& set, std::size
 void any_order(int size, std::size_t count, std::size_t rounds, EngineConfig config, bool threaded, std::uint64_t seed,
                bool on_host = false) {
   Random shared(seed);
-  // On a host, allreduce of the first set runs in shared memory; fused, where tensors lie if they are more than a few
-  // bytes.
+  // On a host, allreduce of the first set runs in shared memory. Fused tensors of more than a few
+  // bytes are reduced in place.
   const Job job = make_job(shared, size, count, on_host ? 1000 : 40);
   const auto hub = make_threads_hub(size);
   const auto nodes =
@@ -195,7 +195,7 @@ void any_order(int size, std::size_t count, std::size_t rounds, EngineConfig con
     }
     CHECK(r.engine->pending().empty());
     if (threaded) {
-      end.arrive_and_wait();  // a peer without a thread would need our turns
+      end.arrive_and_wait();  // a peer without a worker thread would need this rank's turns
       r.engine->leave();
     } else {
       r.engine->leave();
@@ -228,7 +228,7 @@ void names_in_flight() {
     CHECK(thrown([&] { r.engine->submit(7, named("x", a)); }) == ErrorKind::invalid);
     CHECK(thrown([&] { r.engine->add_set({0, 2}, nullptr, 0); }) == ErrorKind::invalid);
     CHECK(thrown([&] { r.engine->add_set({1, 1}, nullptr, 0); }) == ErrorKind::invalid);
-    for (int round = 0; round < 200; ++round) {  // sets come and go, their tags go round
+    for (int round = 0; round < 200; ++round) {  // sets are created and removed, and their tags wrap around
       const int set = r.engine->add_set({1, 0}, nullptr, 0);
       std::vector<std::int32_t> c(10, 1);
       CHECK(!r.outcome(r.engine->submit(set, named("x", c))));
@@ -272,7 +272,8 @@ int main(int argc, char** argv) {
     config.cache_capacity = 20;
     any_order(size, 60, 3, config, true, static_cast<std::uint64_t>(size) + 100);
   }
-  for (const int size : {2, 3, 5}) {  // while names are forgotten that others still use, somebody wants to see them
+  // a caller lists the waiting operations while names are evicted that other ranks still use
+  for (const int size : {2, 3, 5}) {
     EngineConfig config;
     config.cache_capacity = 5;
     trace().enable(true);

@@ -1,4 +1,4 @@
-// Ranks that die or stall, engines that are destroyed, waits that are interrupted.
+// Tests ranks that die or stall, engines that are destroyed, and waits that are interrupted.
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,12 +42,13 @@ void a_rank_dies(int size, bool idle_first) {
     start.arrive_and_wait();
     r.engine->leave();
     r.engine.reset();
-    CHECK(r.transport.expired());  // nobody keeps what the job has lost
+    CHECK(r.transport.expired());  // after a lost rank no object keeps the transport alive
   });
 }
 
-// Ranks that wait for operations of which none has been submitted by all get one error, and go on. With `joins`, the
-// last rank has joined instead; with `busy`, it computes for a while, and nothing fails.
+// Waits on every rank for an operation that not all ranks submit: every rank gets one error and
+// continues. With `joins`, the last rank has joined instead; with `busy`, it computes for a while,
+// and nothing fails.
 void never_meets(int size, bool joins, bool busy) {
   const auto hub = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
@@ -90,7 +91,7 @@ void stalls(int size, int absent) {
     std::vector<std::int32_t> data(10, 1), other(10, 1);
     if (rank == absent) {
       step.arrive_and_wait();
-      // It fails here as it did there: at once if the verdict is known, else when it is read.
+      // It fails here too: immediately if the verdict is known, otherwise when this rank reads it.
       const auto error = r.outcome(r.engine->submit(0, named("x", data)));
       CHECK(error && error->kind() == ErrorKind::left);
     } else {
@@ -99,14 +100,15 @@ void stalls(int size, int absent) {
       step.arrive_and_wait();
     }
     step.arrive_and_wait();
-    CHECK(!r.outcome(r.engine->submit(0, named("x", other))));  // the next of that name is the next everywhere
+    // the next operation with that name is matched on all ranks
+    CHECK(!r.outcome(r.engine->submit(0, named("x", other))));
     check_data(other, size);
     step.arrive_and_wait();
     r.engine->leave();
   });
 }
 
-// An engine that is destroyed with operations in flight, without a word.
+// Destroys an engine without a message while operations are in flight.
 void destroyed() {
   const auto hub = make_threads_hub(2);
   Rank r(hub, 1, 2);
@@ -116,7 +118,7 @@ void destroyed() {
   CHECK(r.outcome(op).value().kind() == ErrorKind::shut_down);
 }
 
-// A wait that is interrupted leaves the operation alone.
+// Checks that an interrupted wait does not affect the operation.
 void interrupted() {
   const auto hub = make_threads_hub(2);
   Rank r(hub, 1, 2);
@@ -126,7 +128,7 @@ void interrupted() {
   CHECK(!wait_for(*op, *r.worker, 0.01, nullptr) && !op->done());
 }
 
-// A process that only waits to be killed. Before there are threads.
+// A process that only waits to be killed. It is created before there are threads.
 class Victim {
  public:
   Victim() : pid_(::fork()) {
@@ -148,7 +150,8 @@ class Victim {
   pid_t pid_;
 };
 
-// The process of the last rank ends without a word while the others wait for it: in an operation, or in a plan's step.
+// Ends the process of the last rank while the other ranks wait for it, in an operation or in a
+// plan's step.
 void a_process_ends(int size, bool in_a_step) {
   Victim victim;
   const auto hub = make_threads_hub(size);
@@ -173,7 +176,7 @@ void a_process_ends(int size, bool in_a_step) {
   });
 }
 
-// It had left before: what does not need it goes on.
+// Ends the process of a rank that had left: operations without that rank continue.
 void a_process_ends_after_it_left(int size) {
   Victim victim;
   const auto hub = make_threads_hub(size);
@@ -190,7 +193,7 @@ void a_process_ends_after_it_left(int size) {
       victim.kill();
     }
     end.arrive_and_wait();
-    // An operation that rank 0 holds up for several looks at the processes.
+    // Rank 0 delays an operation until the processes have been checked several times.
     if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     if (rank != size - 1) {
       CHECK(!r.outcome(r.engine->submit(1, named("held", held))));
@@ -214,7 +217,7 @@ int main() {
   never_meets(3, true, false);
   never_meets(3, false, true);
   stalls(3, 1);
-  stalls(3, 0);  // the coordinator itself is absent: nobody confirms
+  stalls(3, 0);  // without the coordinator, no rank confirms
   std::puts("engine, ends: all passed");
   return 0;
 }

@@ -1,4 +1,5 @@
-// Joining at its edges: bits that it must not change, what it refuses, and ranks that leave, die or stall meanwhile.
+// Tests edge cases of joining: results that must not change, refusals, and ranks that leave, die or
+// stall meanwhile.
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -14,7 +15,8 @@ Op_ join(Rank& r) { return r.engine->join({0}).front(); }
 
 enum class Where { messages, mailboxes, staging, shared };
 
-// What ranks that have joined add changes no bit: not the sign of a zero, nor an infinity; with any factor.
+// Checks that joined ranks change no bit of the results: not the sign of a zero, nor an infinity,
+// with any factor.
 void no_bit_changes(Where where) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto hub = make_threads_hub(3);
@@ -77,20 +79,20 @@ void refusals() {
       CHECK(thrown([&] { plan->begin(); }) == ErrorKind::invalid);
       CHECK(thrown([&] { r.engine->remove_set(0); }) == ErrorKind::invalid);
       CHECK(r.engine->pending() == std::vector<std::string>{"join"});
-      CHECK(!joined->wait(0.05));  // meanwhile the worker has a turn, and notes that this rank was the first
+      CHECK(!joined->wait(0.05));  // meanwhile the worker has a turn, and records that this rank joined first
       step.arrive_and_wait();
       CHECK(!r.outcome(joined) && joined->last_joined == 1);
     } else {
       step.arrive_and_wait();
       CHECK(!r.outcome(join(r)));
     }
-    CHECK(!r.outcome(plan->finish({})));  // as before
+    CHECK(!r.outcome(plan->finish({})));  // works as before
     step.arrive_and_wait();
     r.engine->leave();
   });
 }
 
-// Rank 0 works, `joined` have joined, and the last rank leaves without having joined; or dies.
+// Rank 0 works, `joined` ranks have joined, and the last rank leaves or dies without joining.
 void one_ends(int size, int joined, bool dies) {
   const auto hub = make_threads_hub(size);
   std::barrier step(size);
@@ -115,7 +117,8 @@ void one_ends(int size, int joined, bool dies) {
   });
 }
 
-// A rank that has joined leaves all the same: what had been agreed is done, and later operations fail, typed.
+// Leaves with a rank that has joined: agreed operations complete, and later operations fail with a
+// typed error.
 void leaves_while_joined(int size, int leaver) {
   const auto hub = make_threads_hub(size);
   std::barrier step(size);
@@ -132,7 +135,7 @@ void leaves_while_joined(int size, int leaver) {
       r.engine->leave();
       CHECK(r.outcome(joined).value().kind() == ErrorKind::shut_down);
     } else {
-      for (int i = 0;; ++i) {  // what is agreed before it says that it goes, it still does
+      for (int i = 0;; ++i) {  // it still runs operations that were agreed before it announces that it leaves
         const auto error = r.outcome(r.engine->submit(0, named(std::to_string(i), data)));
         if (!error) continue;
         CHECK(error->kind() == ErrorKind::left && error->ranks() == std::vector<int>{leaver});
@@ -144,8 +147,8 @@ void leaves_while_joined(int size, int leaver) {
   });
 }
 
-// Rank 1 has joined; rank 2 neither submits nor joins: it is the one that is named. And what failed so fails no later
-// operation of that name.
+// Joins on rank 1 while rank 2 neither submits nor joins: the error names rank 2. The failure
+// affects no later operation with that name.
 void stalls() {
   const auto hub = make_threads_hub(3);
   std::barrier step(3);
@@ -170,7 +173,8 @@ void stalls() {
   });
 }
 
-// A plan that the others have made while this rank had joined: it cannot take part, and nobody waits for ever.
+// Creates a plan on the other ranks while this rank has joined: it cannot take part, and no rank
+// waits for ever.
 void a_plan_unknown() {
   const auto hub = make_threads_hub(3);
   std::barrier step(3);
@@ -191,7 +195,7 @@ void a_plan_unknown() {
   });
 }
 
-// Names that never come again, while a rank has joined: neither side remembers them all.
+// Uses names only once while a rank has joined: neither side stores all of them.
 void many_names() {
   const auto hub = make_threads_hub(2);
   std::barrier step(2);

@@ -1,4 +1,4 @@
-// All-reduce on two levels, of private arrays.
+// Tests two-level all-reduce of private arrays.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,7 +33,7 @@ static void agrees(int rank, int size, Channel& channel, DType dtype, const std:
   const Op op = call.op;
   channel.run(std::move(call), nullptr);
   const std::vector<T>& result = in_place ? input : output;
-  // Against plain sums of everybody's values.
+  // Compares with plain sums over all ranks' values.
   std::vector<double> sums(count, op == Op::max ? -1.0 : 0.0);
   for (int r = 0; r < size; ++r) {
     const std::vector<T> theirs = values<T>(r, count, seed);
@@ -72,7 +72,7 @@ static void layout(const std::vector<int>& host_of) {
   std::fflush(stdout);
 }
 
-// The automatic choice uses the second level where some host has several ranks.
+// Checks that the automatic choice uses the second level if some host has several ranks.
 static void chosen(const std::vector<int>& host_of) {
   trace().drain();
   trace().enable(true);

@@ -1,5 +1,5 @@
-// What two levels promise beside right results: one operand order, each byte over a host's link once, and refusals on
-// every rank.
+// Tests guarantees of two levels besides correct results: one operand order, each byte at most once
+// over a host's link, and refusals on every rank.
 #include "host_ranks.hpp"
 
 using namespace ringcomm;
@@ -9,7 +9,8 @@ namespace {
 
 using enum Collective;
 
-// Of NaNs the first operand's goes through max unchanged: the lowest rank's must come out, wherever it is.
+// Reduces NaNs by max, which returns the first operand's NaN unchanged: the result must be the
+// lowest rank's, on any host.
 void lowest_rank_first(const std::vector<int>& host_of) {
   ChannelConfig config;
   config.segment_bytes = 1 << 10;
@@ -37,7 +38,7 @@ void lowest_rank_first(const std::vector<int>& host_of) {
   });
 }
 
-// A host's link carries each byte once.
+// Checks that a host's link carries each byte once.
 void links_carry_the_least(const std::vector<int>& host_of) {
   ChannelConfig config;
   config.segment_bytes = 4 << 10;
@@ -115,7 +116,7 @@ void refusals() {
       call.count = 1;
       context.channel.run(call, nullptr);
       CHECK(result == 4);
-      call.op = Op::adasum;  // whole vectors: on one level
+      call.op = Op::adasum;  // it needs complete vectors, so it runs on one level
       call.algorithm = "";
       CHECK(!context.channel.choose(call).name.starts_with(kTwoLevel));
     }

@@ -1,5 +1,5 @@
-// Encoders that hold back what they lose, between hosts: a lane encodes its slice of the host's sum, all ranks end with
-// equal bits, and what has not arrived is owed.
+// Tests lossy encoders between hosts. A lane encodes its slice of the host's sum, all ranks end
+// with equal bits, and the residual holds the difference.
 #include <cmath>
 
 #include "codecs/wire_format.hpp"
@@ -18,7 +18,7 @@ struct Ends {
   std::vector<double> given, arrived, residual;
 };
 
-// `shared`: arrays lie in the host's memory, and are reduced there.
+// `shared`: arrays are in shared memory, and are reduced there.
 std::vector<Ends> run(const std::vector<int>& host_of, Wire wire, std::size_t count, bool shared) {
   std::vector<Ends> all(host_of.size());
   on_hosts(host_of, {}, [&](RankContext& context, Links&) {
@@ -65,7 +65,7 @@ void check(const std::vector<int>& host_of, const char* name, std::size_t count,
     }
   }
   for (std::size_t i = 0; i < count; ++i) CHECK(std::abs(missing[i] - all[0].arrived[i]) < 1e-3);
-  CHECK(owes == (count > 10'000));  // what is small goes as it is
+  CHECK(owes == (count > 10'000));  // small data is sent without encoding
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Broadcast, reduce, all-gather and reduce-scatter on two levels: every root, dtype and algorithm between hosts;
-// unequal counts, segments smaller than the buffer.
+// Tests two-level broadcast, reduce, all-gather and reduce-scatter: every root, dtype and algorithm
+// between hosts, unequal counts, and segments smaller than the buffer.
 #include <numeric>
 
 #include "host_ranks.hpp"
@@ -17,11 +17,11 @@ struct Case {
   std::string algorithm;
   DType dtype = DType::float32;
   Op op = Op::sum;
-  std::size_t count = 0;  // of the buffer; of the longest block
+  std::size_t count = 0;  // elements of the buffer, or of the longest block
   int root = 0;
   bool in_place = false;
   Wire wire;
-  int shape = 0;  // of unequal counts
+  int shape = 0;  // shape of unequal counts
 };
 
 std::size_t me(const RankContext& context) { return static_cast<std::size_t>(context.rank); }
@@ -38,7 +38,8 @@ std::vector<std::size_t> counts_of(const Case& one, int size) {
   return counts;
 }
 
-// What all ranks' arrays hold, one behind the other, of an all-gather; what they give, of others.
+// Returns an element of the concatenation of all ranks' arrays (all-gather), or of one rank's array
+// (other collectives).
 double element(const Case& one, int rank, std::size_t i) { return given(one.dtype, one.op, rank, i); }
 
 class Run {
@@ -74,7 +75,7 @@ class Run {
     call.count = one_.count;
     if (per_rank(one_.collective)) call.counts = counts_;
     call.wire = one_.wire;
-    if (one_.dtype == DType::float32 && !moves(one_.collective) && one_.op != Op::product) {  // which cancel out
+    if (one_.dtype == DType::float32 && !moves(one_.collective) && one_.op != Op::product) {  // the factors cancel out
       call.pre.factor = 2;
       call.post.factor = 0.5;
     }
@@ -91,7 +92,7 @@ class Run {
         std::copy(input_.begin(), input_.end(), output_.begin() + static_cast<std::ptrdiff_t>(first_ * size));
         call.input = output_.data() + first_ * size;
         break;
-      case reducescatter:  // its block of the input becomes the result, or what comes first there
+      case reducescatter:  // the result is its block of the input, or the input's beginning
         result_ = context_.rank % 2 == 0 ? first_ * size : 0;
         call.output = input_.data() + result_;
         break;
@@ -207,7 +208,7 @@ void dtypes_and_ops(const std::vector<int>& host_of) {
         }
       }
     }
-    // what halves hold comes back
+    // The results are exact, because 16-bit floats hold these values.
     for (const Collective collective : {allreduce, allgather, broadcast, reduce, reducescatter}) {
       Run(context, {collective, "two_level:" + std::string(algorithm_names(collective).front()), DType::float32,
                     Op::sum, 5'003, context.size - 1, false, find_wire("bfloat16"), 1})();

@@ -1,4 +1,5 @@
-// All-reduce on two levels of arrays that lie in shared memory, of all ranks of a host, of some, on some hosts only.
+// Tests two-level all-reduce of arrays in shared memory: of all ranks of a host, of some ranks, or
+// on some hosts only.
 #include <numeric>
 
 #include "host_ranks.hpp"
@@ -9,7 +10,7 @@ using namespace ringcomm::testing;
 
 namespace {
 
-// An array in the rank's arena, for as long as it is there.
+// An array in the rank's arena; its destructor frees it.
 class SharedArray {
  public:
   SharedArray(Node& node, std::size_t nbytes) : node_(node), offset_(node.allocate(std::max<std::size_t>(1, nbytes))) {}
@@ -58,12 +59,13 @@ class Stretched {
   std::vector<Fragment> fragments;
 
  private:
-  std::vector<std::pair<std::size_t, std::size_t>> parts_;  // bytes: begin, number
+  std::vector<std::pair<std::size_t, std::size_t>> parts_;  // begin and size, in bytes
   std::vector<std::unique_ptr<SharedArray>> pieces_;
   std::vector<std::byte> outside_;
 };
 
-// `shared`: whether this rank's array is. `stretches`: 0: it is in one piece.
+// `shared`: this rank's array is in the arena. `stretches`: their number; 0 means one contiguous
+// array.
 void run(RankContext& context, const Case& one, bool shared, std::size_t stretches = 0) {
   std::vector<double> values(one.count);
   for (std::size_t i = 0; i < one.count; ++i) values[i] = given(one.dtype, one.op, context.rank, i);
@@ -116,7 +118,7 @@ void layout(const std::vector<int>& host_of) {
         }
       }
     };
-    // Nothing is copied in: no rank has got staging memory.
+    // Nothing is copied in: no rank has allocated staging memory.
     all(true);
     CHECK(!staged(context));
     for (std::size_t d = 0; d < kNumbers; ++d) {
@@ -124,8 +126,8 @@ void layout(const std::vector<int>& host_of) {
     }
     run(context, {"two_level:circulant", DType::float32, Op::sum, 5'003, find_wire("float16")}, true);
     CHECK(!staged(context));
-    all(host == host_of[0]);     // one host's are shared, others' are not
-    all(context.rank % 2 == 0);  // some of a host's
+    all(host == host_of[0]);     // arrays are shared on one host only
+    all(context.rank % 2 == 0);  // shared on some ranks of a host
     all(true);
   });
   std::printf("%zu ranks: ok\n", host_of.size());

@@ -1,4 +1,5 @@
-// Blocks of wanted sizes in an arena, and the C functions that hand them out.
+// Tests BlockPool, which keeps blocks of requested sizes in an arena, and the C functions that
+// serve them.
 #include "shm/block_pool.hpp"
 
 #include <sys/wait.h>
@@ -31,7 +32,7 @@ static void recycles_by_size_up_to_its_number() {
   int other = 0;
   CHECK(!pool.give_back(&other));
   CHECK(pool.give_back(first) && !pool.give_back(first) && pool.take(kBlock) == first);
-  pool.serve(kBlock, -2);  // those in use stay good
+  pool.serve(kBlock, -2);  // blocks in use stay valid
   std::memset(second, 1, kBlock);
   CHECK(pool.give_back(first) && pool.give_back(second) && pool.in_use() == 0 && !pool.take(kBlock));
 }
@@ -54,7 +55,7 @@ static void blocks_outlive_their_job() {
   const auto node = one_node();
   auto pool = std::make_shared<BlockPool>(node);
   pool->serve(kBlock, 1);
-  served_free(serve(kBlock));  // before anything serves: the C library's
+  served_free(serve(kBlock));  // before any pool serves, this is the C library's memory
   serve_from(pool);
   void* const ours = serve(kBlock);
   void* const others = serve(kBlock);
@@ -69,7 +70,7 @@ static void blocks_outlive_their_job() {
   CHECK(alive.expired());
 }
 
-// Each has its sizes; that one ends is nothing to the other.
+// Serves two jobs with different sizes; the end of one does not affect the other.
 static void two_jobs_at_once() {
   const auto first = std::make_shared<BlockPool>(one_node()), second = std::make_shared<BlockPool>(one_node());
   first->serve(kBlock, 1);

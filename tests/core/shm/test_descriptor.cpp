@@ -1,4 +1,5 @@
-// The sentence that says how ranks disagree: empty when they agree, else it names the call, who gave what, and the fix.
+// Tests the sentence about a disagreement: empty if ranks agree; otherwise it names the call, each
+// rank's value, and the fix.
 #include "shm/descriptor.hpp"
 
 #include <cstring>
@@ -57,7 +58,7 @@ static const Change kShape = [](Descriptor& d) {
 };
 static const Change kName = [](Descriptor& d) { put(d.name, "bias"); };
 
-// What must agree for each collective, and what need not.
+// Checks which fields each collective compares, and which may differ.
 static void what_is_compared() {
   using C = Collective;
   for (std::size_t i = 0; i < kCollectiveNames.size(); ++i) {
@@ -70,7 +71,7 @@ static void what_is_compared() {
         {&kScale, computes(c)}, {&kCount, data && c != C::allgather && c != C::alltoall},
         {&kShape, data},        {&kName, true}};
     for (const auto& [change, differs] : expected) CHECK(told(c, *change).empty() == !differs);
-    // The longest name of an algorithm is compared to its end.
+    // Compares the longest name of an algorithm completely.
     const std::string longest = "two_level:butterfly_doubling";
     const auto ends_in = [&](const std::string& end) {
       return [=](Descriptor& d) { put(d.algorithm, longest + end); };
@@ -96,7 +97,7 @@ static void exact_words() {
   CHECK(has(told(Collective::reduce, kRoot), "root: 0 on ranks 0, 2; 2 on rank 1"));
   CHECK(has(told(Collective::allgather, kShape), "Only the first dimension may differ"));
   CHECK(has(told(Collective::allreduce, [](Descriptor& d) { d.dtype = 200; }), "unknown 200 on rank 1"));
-  // The same text for different shapes says so.
+  // Different shapes with the same text are reported as different.
   CHECK(has(told(Collective::allreduce, [](Descriptor& d) { d.shape = 1; }),
             "(3, 4) on ranks 0, 2; another (3, 4) on rank 1"));
   CHECK(has(told(Collective::allreduce,
@@ -119,7 +120,8 @@ static void earlier_checks_win() {
   }
 }
 
-// A rank that gives no name agrees with every name; a name that fills its field needs no zero at its end.
+// Checks that a rank without a name agrees with every name. A name that fills its field needs no
+// terminating zero.
 static void names() {
   CHECK(told(Collective::allreduce, [](Descriptor& d) { put(d.name, ""); }).empty());
   const std::string longest(40, 'n');
@@ -130,7 +132,7 @@ static void many_ranks() {
   CHECK(disagreement({}, {}).empty());
   std::vector<Descriptor> all(100, usual(Collective::allreduce));
   std::vector<int> ranks;
-  for (int i = 0; i < 100; ++i) ranks.push_back(1000 - i);  // entries need not be in order
+  for (int i = 0; i < 100; ++i) ranks.push_back(1000 - i);  // entries may be in any order
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].count = i;
     put(all[i].shape_text, "");

@@ -1,4 +1,4 @@
-// Arenas, their heaps, epochs, and the sentence that says how ranks disagree.
+// Tests arenas, their heaps, epochs, and the errors about ranks that left or died.
 #include "shm/epochs.hpp"
 
 #include <sys/mman.h>
@@ -45,7 +45,8 @@ static std::size_t resident(int fd) {
   return static_cast<std::size_t>(status.st_blocks) * 512;
 }
 
-// Allocations never overlap, are aligned, and belong to the arena; contents survive others' coming and going.
+// Checks that allocations never overlap, are aligned, and belong to the arena. Contents survive
+// other allocations and releases.
 static void heap_against_a_model() {
   const int fd = Node::make_arena();
   Node node(0, {fd}, std::size_t{1} << 30);
@@ -74,7 +75,7 @@ static void heap_against_a_model() {
     }
   }
   for (const auto& [offset, nbytes] : live) node.free(offset);
-  // All is free and together again: the largest piece that an empty heap can give fits at its start.
+  // All blocks are free and merged again: the largest block of an empty heap fits at its start.
   const std::uint64_t first = node.allocate(300 << 20);
   for (const auto& [offset, nbytes] : live) CHECK(first <= offset);
   node.free(first);
@@ -104,7 +105,8 @@ static void refusals_are_errors() {
   const Error too_much = error_of([&] { node.allocate(std::size_t{3} << 30); });
   CHECK(too_much.kind() == ErrorKind::invalid && says(too_much, std::to_string(std::size_t{3} << 30)));
   CHECK(error_of([&] { node.allocate(~std::size_t{0}); }).kind() == ErrorKind::invalid);
-  // The system refuses to let the file grow: what it has still works, and so does the heap after the refusal.
+  // The system refuses to let the file grow. Earlier allocations still work, and so does the heap
+  // after the refusal.
   const std::uint64_t before = node.allocate(4096);
   rlimit limit{};
   CHECK(::getrlimit(RLIMIT_FSIZE, &limit) == 0 && ::signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
@@ -121,7 +123,8 @@ static void refusals_are_errors() {
   const int wide = Node::make_arena();
   Node big(0, {wide}, std::size_t{1} << 46);
   ::close(wide);
-  const Error beyond_memory = error_of([&] { big.allocate(std::size_t{1} << 45); });  // 32 TiB: not on this machine
+  // 32 TiB: more than this machine has
+  const Error beyond_memory = error_of([&] { big.allocate(std::size_t{1} << 45); });
   CHECK(beyond_memory.kind() == ErrorKind::invalid && says(beyond_memory, std::to_string(std::size_t{1} << 45)));
 
   CHECK(error_of([] { Node(0, {-1}); }).kind() == ErrorKind::invalid);
@@ -139,12 +142,12 @@ static void addresses() {
   std::byte* const data = nodes[0]->at(0, offset);
   CHECK(nodes[1]->at(0, offset) == data);
   CHECK(nodes[0]->offset_of(data + 3, 97) == offset + 3);
-  CHECK(nodes[1]->offset_of(data, 100) == kPrivate);  // in the arena of another
+  CHECK(nodes[1]->offset_of(data, 100) == kPrivate);  // it is in another rank's arena
   int elsewhere = 0;
   CHECK(nodes[0]->offset_of(&elsewhere, sizeof elsewhere) == kPrivate);
   CHECK(nodes[0]->offset_of(nullptr, 0) == kPrivate);
   CHECK(nodes[0]->offset_of(data, ~std::size_t{0}) == kPrivate);
-  CHECK(nodes[0]->offset_of(&nodes[0]->mailbox(0, 0), 8) == kPrivate);  // not of the heap
+  CHECK(nodes[0]->offset_of(&nodes[0]->mailbox(0, 0), 8) == kPrivate);  // it is not in the heap
 }
 
 constexpr std::int64_t kLong = 100'000'000'000, kShort = 20'000'000;  // ns
@@ -156,7 +159,8 @@ static void await(Epochs& epochs, std::uint32_t epoch, std::int64_t longest_ns =
   }
 }
 
-// A barrier is passed only when all have come. Sleeps are so long that lost wake-ups run into the test's time limit.
+// Passes a barrier only when all ranks have arrived. Sleeps are longer than the test's time limit,
+// so lost wake-ups fail the test.
 static void epochs_are_barriers(std::uint32_t start) {
   for (int size = 1; size <= 9; ++size) {
     const auto nodes = Node::for_threads(size);
@@ -188,19 +192,20 @@ static void leaving_is_told() {
     const std::uint32_t epoch = first.publish();
     second.publish();
     CHECK(!first.reached(epoch));
-    nodes[1]->mailbox(1, 0).state.store(1);  // has arrived, then left: nobody minds
+    nodes[1]->mailbox(1, 0).state.store(1);  // it has arrived, then left: no error
     CHECK(!first.reached(epoch));
     nodes[2]->mailbox(2, 0).state.store(failed ? 2 : 1);
     third.wake();
     const Error error = error_of([&] { first.reached(epoch); });
     CHECK(error.kind() == (failed ? ErrorKind::peer_lost : ErrorKind::left));
     CHECK(error.ranks() == std::vector<int>{2} && says(error, "rank 2"));
-    third.publish();  // it had only seemed to lag
+    third.publish();  // it was only late
     CHECK(first.reached(epoch));
   }
 }
 
-// Real processes over real descriptors: each says in its arena what it has seen.
+// Shares memory between real processes over real descriptors: each writes the values it read to its
+// arena.
 static void processes_share_memory(int size) {
   Processes ranks(size);
   ranks.start([&](Node& node) {
@@ -219,7 +224,7 @@ static void processes_share_memory(int size) {
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.end_of(rank) == 0);
 }
 
-// SIGKILL of one rank: every other gets peer_lost with its number.
+// Kills one rank with SIGKILL: every other rank gets peer_lost with its number.
 static void a_death_is_seen(int size, int victim) {
   Processes ranks(size);
   ranks.start([&](Node& node) {
@@ -231,14 +236,14 @@ static void a_death_is_seen(int size, int victim) {
     const Error error = error_of([&] { await(epochs, epochs.publish(), kShort); });
     CHECK(error.kind() == ErrorKind::peer_lost && error.ranks() == std::vector<int>{victim});
     CHECK(says(error, "rank " + std::to_string(victim)));
-    const std::vector<int> dead = node.dead();  // others may have seen it, and ended, before
+    const std::vector<int> dead = node.dead();  // other ranks may have noticed the death earlier, and ended
     CHECK(std::find(dead.begin(), dead.end(), victim) != dead.end());
     CHECK(error_of([&] { node.watch(pidfds); }).kind() == ErrorKind::peer_lost);
   });
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.end_of(rank) == (rank == victim ? 128 + SIGKILL : 0));
 }
 
-// A rank that closes and ends in good order has left, not died.
+// Checks that a rank that closes and then ends has left, not died.
 static void an_ordered_end_is_no_death() {
   Processes ranks(2);
   ranks.start([&](Node& node) {
@@ -256,7 +261,8 @@ static void an_ordered_end_is_no_death() {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers need address space themselves
-// With little address space the arenas are mapped smaller, and what one rank cannot see no rank hands out.
+// With little address space, ranks map smaller arenas. No rank allocates memory that another rank
+// has not mapped.
 static void little_address_space() {
   Processes ranks(2);
   ranks.start(
@@ -294,6 +300,6 @@ int main() {
   refusals_are_errors();
   addresses();
   epochs_are_barriers(0);
-  epochs_are_barriers(~std::uint32_t{0} - 150);  // wraps around on the way
+  epochs_are_barriers(~std::uint32_t{0} - 150);  // wraps around during the test
   leaving_is_told();
 }

@@ -1,5 +1,5 @@
-// Of two ways, the faster one is taken: by all ranks alike, though some calls are held up, and also after the machine
-// has changed its mind.
+// Tests PathTuner: all ranks choose the faster of two paths, even if some calls are delayed or the
+// speeds change later.
 #include "shm/path_tuner.hpp"
 
 #include <random>
@@ -10,7 +10,7 @@ using namespace ringcomm;
 
 using Seconds = std::array<double, 2>;
 
-// Calls of some ranks, of which each sees times of its own.
+// Calls of some ranks; each rank measures different times.
 struct Ranks {
   std::vector<PathTuner> ranks;
   std::mt19937 random;
@@ -45,13 +45,13 @@ int main() {
     for (unsigned seed = 0; seed < 20; ++seed) {
       Ranks ranks(size, seed);
       const double first = ranks.share_of_second(20, {1, 2});
-      CHECK(first == 0.5);  // both are tried
+      CHECK(first == 0.5);  // it tries both
       CHECK(ranks.share_of_second(2000, {1, 2}) < 0.1);
-      ranks.share_of_second(4000, {2, 1});  // in which it finds out
+      ranks.share_of_second(4000, {2, 1});  // it notices the change during these calls
       CHECK(ranks.share_of_second(2000, {2, 1}) > 0.9);
     }
   }
-  // Another kind is another question, and a margin is one.
+  // Measures another kind of call separately, and applies the margin.
   Ranks ranks(2, 1);
   ranks.share_of_second(1000, {2, 1});
   ranks.kind = 4;

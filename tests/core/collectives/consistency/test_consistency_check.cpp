@@ -1,4 +1,5 @@
-// The comparison of calls between hosts, and the small data that rides with it: every rank for itself, and by hosts.
+// Tests the comparison of calls between hosts, and the inline data within it: by each rank, and by
+// hosts.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -15,7 +16,7 @@ namespace {
 
 using enum Collective;
 
-ChannelConfig slow_network() {  // so that some bytes ride
+ChannelConfig slow_network() {  // slow enough that some data is sent inline
   ChannelConfig config;
   config.network.between.alpha = config.network.within.alpha = 1e-4;
   config.network.between.beta = config.network.within.beta = 1e-9;
@@ -39,15 +40,15 @@ Call call_of(Collective collective, int size, DType dtype, std::size_t count, co
 }
 
 template <class T>
-T small_number(DType dtype, std::size_t n) {  // 0 to 10
+T small_number(DType dtype, std::size_t n) {  // from 0 to 10
   constexpr std::array<std::uint16_t, 11> kHalves{0,      0x3C00, 0x4000, 0x4200, 0x4400, 0x4500,
                                                   0x4600, 0x4700, 0x4800, 0x4880, 0x4900};
   if (dtype == DType::boolean) return T(n % 2);
   return dtype == DType::float16 ? T(kHalves[n]) : T(n);
 }
 
-// Every collective but alltoall rides when it is small, and gives what it gives by a named algorithm: sums of small
-// whole numbers, whatever the order, and the same bits everywhere.
+// Runs every collective except alltoall with inline data. The result equals that of a named
+// algorithm: sums of small integers, exact in any order, and equal bits on all ranks.
 template <class T>
 void rides(RankContext& context, DType dtype, Wire wire = {}) {
   const int size = context.size;
@@ -79,7 +80,7 @@ void rides(RankContext& context, DType dtype, Wire wire = {}) {
   }
 }
 
-// In place, and among calls that do not ride, with one rank late by turns.
+// Mixes in-place calls and calls without inline data; each rank in turn is late.
 void mixed(RankContext& context) {
   const int size = context.size;
   for (int turn = 0; turn < 60; ++turn) {
@@ -93,8 +94,8 @@ void mixed(RankContext& context) {
   }
 }
 
-// Calls that differ, in size, collective or dtype: an error on every rank, whether data rode or not, and the next call
-// works.
+// Makes calls that differ in size, collective or dtype. Every rank gets an error, with or without
+// inline data, and the next call works.
 void disagreeing(RankContext& context) {
   const int size = context.size;
   for (int turn = 0; turn < 10 * size; ++turn) {
@@ -128,7 +129,7 @@ void disagreeing(RankContext& context) {
         break;
       case 8:
         call.shape = static_cast<std::uint64_t>(context.rank % 2);
-        break;  // on a host of its own, or on each
+        break;  // the ranks with this shape share a host, or are on every host
       default:
         call.collective = barrier;
         call.algorithm = odd ? "dissemination" : "";
@@ -151,12 +152,13 @@ void disagreeing(RankContext& context) {
   }
 }
 
-// An all-to-all whose counts disagree for a pair of ranks: an error that names the pair on every rank, and the right
-// call works. Ranks may have blocks of one size.
+// Calls all-to-all with counts that disagree for a pair of ranks. The error names the pair on every
+// rank, and the correct call works afterwards. Ranks may have blocks of equal size.
 void disagreeing_counts(RankContext& context) {
   const auto ranks = static_cast<std::size_t>(context.size), me = static_cast<std::size_t>(context.rank);
   for (std::size_t turn = 0; turn < 3 * ranks; ++turn) {
-    const std::size_t from = turn % ranks, to = turn * 2 % ranks, even = turn / ranks;  // of the first ranks
+    // number of ranks with even blocks, from rank 0 on
+    const std::size_t from = turn % ranks, to = turn * 2 % ranks, even = turn / ranks;
     const auto count = [&](std::size_t sender, std::size_t receiver) {
       return sender < even ? 2 : 1 + (sender * 3 + receiver) % 4;
     };
@@ -201,10 +203,11 @@ void all(RankContext& context) {
   disagreeing_counts(context);
 }
 
-// A host's link carries a small call once for each other host, or in each round, however many ranks the host has.
+// Checks that a host's link carries a small call once per other host, or once per round, for any
+// number of ranks on the host.
 void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
   on_hosts(host_of, slow_network(), [&](RankContext& context, Links& links) {
-    for (int turn = 0; turn < 2; ++turn) {  // not the first: schedules are proved then
+    for (int turn = 0; turn < 2; ++turn) {  // the first call also proves schedules, so it is not counted
       context.barrier.arrive_and_wait();
       if (context.rank == 0) links.reset();
       context.barrier.arrive_and_wait();
@@ -222,7 +225,7 @@ void carries_little(const std::vector<int>& host_of, std::size_t hosts) {
   });
 }
 
-// As a worker does it: it does not nap as the task asks.
+// Runs a call as a worker does, without the naps that the task asks for.
 void run_as_worker(Channel& channel, const Call& call) {
   const auto task = channel.start(Call(call));
   try {
@@ -233,8 +236,8 @@ void run_as_worker(Channel& channel, const Call& call) {
   }
 }
 
-// A rank makes no more calls, and those that hear of it from it or of its consequences neither: everybody names the
-// first, in further calls too.
+// Stops one rank, and later the ranks that learn of it. Every rank names the rank that left first,
+// in later calls too.
 void departing(RankContext& context, int leaver, bool as_worker) {
   std::vector<float> data(1, 1);
   const Call call = call_of(allreduce, context.size, DType::float32, 1, data, data);
@@ -252,7 +255,8 @@ void departing(RankContext& context, int leaver, bool as_worker) {
   context.channel.leave();
 }
 
-// Ranks of its host hear at once of a rank that met something fatal; it says what itself.
+// Fails one rank fatally: the ranks of its host learn it immediately, and the failed rank reports
+// its own error.
 void failing(RankContext& context, int who, const std::vector<int>& host_of) {
   const auto host = [&](int rank) { return host_of[static_cast<std::size_t>(rank)]; };
   std::vector<float> data(1, 1);
@@ -270,7 +274,7 @@ void failing(RankContext& context, int who, const std::vector<int>& host_of) {
   CHECK(context.rank == who || std::ranges::count(error->ranks(), who) == 1);
 }
 
-// Who was interrupted in a call takes part in no further one, and its peers do not wait for it.
+// Interrupts a rank in a call: it takes part in no later call, and its peers do not wait for it.
 void interrupted(RankContext& context) {
   std::vector<float> data(100'000, 1);
   const Call call = call_of(allreduce, context.size, DType::float32, data.size(), data, data);

@@ -1,4 +1,4 @@
-// One small piece from each rank to every other.
+// Tests the exchange of one small piece between every pair of ranks.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -16,7 +16,7 @@ void run(Task& task) {
   while (task.advance() != Progress::done) std::this_thread::yield();
 }
 
-// Pieces of every size, empty and full ones, reach every rank; one digest that differs is seen everywhere.
+// Exchanges pieces of every size, empty and full ones. Every rank notices if one digest differs.
 void pieces(int size) {
   const auto hub = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
@@ -42,7 +42,8 @@ void pieces(int size) {
   });
 }
 
-// Merged in the order of ranks on the way, whoever else does not; or word that not all are alike.
+// Merges pieces in the order of ranks while they are sent. If the calls differ, every rank learns
+// it instead.
 void merged(int size) {
   const auto hub = make_threads_hub(size);
   std::vector<unsigned> results(static_cast<std::size_t>(size));

@@ -1,4 +1,5 @@
-// Agreement without a transport: in whatever order ranks submit, they run the same; ids on both sides.
+// Tests agreement without a transport: in any order of submission, all ranks run the same
+// operations; ids on both sides.
 #include <algorithm>
 #include <limits>
 
@@ -8,12 +9,12 @@ using namespace ringcomm;
 
 namespace {
 
-// Every rank submits the same names, rounds times, in an order of its own, some of them in a row and told together, and
-// reads its mail when it likes. Signatures change now and then. All ranks must run every operation, in one order,
-// whatever the cache forgets.
+// Submits the same names on every rank, `rounds` times, in a different order on each rank. Some are
+// sent as ranges, and ranks read their mail at random times. Signatures change now and then. All
+// ranks must run every operation in one order, whatever the cache evicts.
 void random_orders(Random& random, int size, std::size_t names, std::size_t rounds, std::size_t cache) {
   Group group(size, below(random, 3) == 0 ? 0 : 64, cache);
-  // The round in which each rank is with each name; a name's next round comes when the last has run.
+  // The round of each rank for each name. A name's next round begins when the previous one has run.
   std::vector<std::vector<std::size_t>> round(group.ranks.size(), std::vector<std::size_t>(names, 0));
   std::vector<std::uint64_t> count(names * rounds);
   for (auto& c : count) c = 1 + below(random, 2) * 3;
@@ -31,7 +32,7 @@ void random_orders(Random& random, int size, std::size_t names, std::size_t roun
       ++submitted;
     }
     group.submit(r, entries);
-    if (below(random, 20) == 0) group.coordinator.missing("tensor.0");  // a question changes nothing
+    if (below(random, 20) == 0) group.coordinator.missing("tensor.0");  // a query changes nothing
     if (below(random, 20) == 0) group.coordinator.waiting(std::numeric_limits<std::int64_t>::max());
     if (below(random, 3) == 0) group.decide();
     if (!rank.mail.empty() && below(random, 2) == 0) rank.read_one();
@@ -61,7 +62,7 @@ void the_cache_saves_names() {
   CHECK(group.coordinator.ids() == 3);
 }
 
-// Ids that came in a row, together or one by one, cut anywhere: the verdicts are the same.
+// Sends consecutive ids as ranges or one by one, cut anywhere: the verdicts are equal.
 void ranges_are_as_their_ids(Random& random) {
   for (int trial = 0; trial < 200; ++trial) {
     const std::size_t names = 1 + below(random, 30), size = 1 + below(random, 5);
@@ -152,7 +153,7 @@ void one_of_many(Random& random) {
       if (kind == 1) one.group = 7, one.group_size = 2;                                            // in a group
       group.submit(r, one);
     }
-    if (kind == 2) {  // given up by another before the strange one had it
+    if (kind == 2) {  // another rank withdraws it before the odd rank submits it
       CHECK(group.coordinator.missing(name_of(odd)) == std::vector<int>{10 + static_cast<int>(strange)});
       group.coordinator.withdraw((static_cast<int>(strange) + 1) % 3, name_of(odd), "gave up");
     }
@@ -172,7 +173,7 @@ void one_of_many(Random& random) {
   }
 }
 
-// A name with a new signature travels whole once, and by its new id from then on.
+// Submits a name with a new signature: it is sent completely once, and by its new id afterwards.
 void a_changed_signature_is_cached_anew() {
   Group group(2, 1 << 20, 100);
   for (const std::uint64_t count : {4, 4, 9, 9, 9}) {
@@ -191,7 +192,7 @@ void forgotten_ids_go() {
     group.decide();
     group.read_all();
   }
-  CHECK(group.coordinator.ids() <= 12);  // the capacity, and what was forgotten in the last verdicts
+  CHECK(group.coordinator.ids() <= 12);  // the capacity, and names evicted in the last verdicts
 }
 
 }  // namespace

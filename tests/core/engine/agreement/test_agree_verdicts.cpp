@@ -1,4 +1,5 @@
-// What the coordinator decides, without a transport: to run together, to fail and why, to end a join.
+// Tests the coordinator's decisions, without a transport: to run operations together, to fail one
+// and why, to end a join.
 #include <algorithm>
 
 #include "agree_ranks.hpp"
@@ -7,13 +8,15 @@ using namespace ringcomm;
 
 namespace {
 
-// A mismatch fails that name on every rank, says what each gave, and the next operation of that name works.
+// Submits a mismatch: that name fails on every rank, the error gives each rank's value, and the
+// next operation of that name works.
 void mismatches(Random& random) {
   for (int trial = 0; trial < 200; ++trial) {
     const int size = 2 + static_cast<int>(below(random, 5));
     Group group(size, 64, 16);
     const std::size_t odd = below(random, static_cast<std::size_t>(size));
-    for (int before = static_cast<int>(below(random, 2)); before > 0; --before) {  // perhaps it is cached by now
+    // after these, the name may be cached
+    for (int before = static_cast<int>(below(random, 2)); before > 0; --before) {
       for (std::size_t r = 0; r < group.ranks.size(); ++r)
         group.submit(r, group.ranks[r].submit("x", describe("x", 4)));
       group.decide();
@@ -50,13 +53,13 @@ void groups_run_together() {
   submit(0, "a", 7, 2);
   submit(0, "b", 7, 2);
   submit(1, "b", 7, 2);
-  CHECK(group.decide() == 0);  // b is ready everywhere, but its group is not
+  CHECK(group.decide() == 0);  // b is ready on all ranks, but its group is not
   submit(1, "a", 7, 2);
   CHECK(group.decide() == 1);
   group.read_all();
   CHECK(group.ranks[0].ran[0].size() == 2);
 
-  submit(0, "a", 7, 2);  // grouped here, alone there
+  submit(0, "a", 7, 2);  // grouped on this rank, single on the other
   submit(0, "b", 7, 2);
   submit(1, "a", 0, 1);
   CHECK(group.decide() == 1);
@@ -112,10 +115,10 @@ void sizes_and_splits() {
   CHECK((after[1].mail[0].items[0].sizes == std::vector<std::uint64_t>{2}));
   group.read_all();
   const std::vector<std::vector<std::vector<std::uint64_t>>> wrong = {
-      {{3, 1, 1, 1}, {4, 1, 1, 1}, {0}},         // the sum
+      {{3, 1, 1, 1}, {4, 1, 1, 1}, {0}},         // wrong sum
       {{3}, {4}, {0}},                           // not a multiple
-      {{3}, {3, 1, 2}, {0}},                     // their number
-      {{3}, {2, ~std::uint64_t{0}, 2, 1}, {0}},  // overflows to the right sum
+      {{3}, {3, 1, 2}, {0}},                     // wrong length
+      {{3}, {2, ~std::uint64_t{0}, 2, 1}, {0}},  // overflows to the correct sum
   };
   for (const auto& extras : wrong) {
     after = everyone(Collective::alltoall, extras);
@@ -124,7 +127,8 @@ void sizes_and_splits() {
   }
 }
 
-// An operation that one rank gave up fails once on every rank: also where it is submitted later, or was on its way.
+// Withdraws an operation on one rank: it fails once on every rank, also if it is submitted later or
+// its message is in flight.
 void withdrawal() {
   for (const bool crossing : {false, true}) {
     Group group(2, 64, 16);
@@ -139,7 +143,7 @@ void withdrawal() {
     } else {
       CHECK(group.decide() == 1);
       group.read_all();
-      CHECK(group.ranks[1].doomed.contains("x"));  // it will fail there without being sent
+      CHECK(group.ranks[1].doomed.contains("x"));  // the next submission fails there without a message
     }
     group.coordinator.withdraw(0, "x", "gave up again");  // nothing is pending
     CHECK(group.decide() == 0);
@@ -150,7 +154,8 @@ void withdrawal() {
   }
 }
 
-// Ranks that have joined count as ready, are listed as absent, and are not missed; when all have, one verdict says so.
+// Joins ranks: they count as ready, are listed as absent, and are not reported as missing. Once all
+// have joined, one verdict says so.
 void joining(Random& random) {
   for (int trial = 0; trial < 300; ++trial) {
     const int size = 1 + static_cast<int>(below(random, 6));
@@ -193,7 +198,8 @@ void joining(Random& random) {
   }
 }
 
-// What was submitted before the last joined runs first; tensors that other ranks are absent from are not fused.
+// Operations submitted before the last rank joined run first. Tensors with different absent ranks
+// are not fused.
 void joining_keeps_order() {
   Group group(3, 1 << 20, 16);
   for (const char* name : {"a", "b"}) group.submit(0, group.ranks[0].submit(name, describe(name, 4)));

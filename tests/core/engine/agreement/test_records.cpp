@@ -1,4 +1,5 @@
-// Control messages: what is written is what is read, and damage is refused. The tags of sets and plans are apart.
+// Tests control messages: records are read as written, and damaged ones are refused. Sets and plans
+// have distinct tags.
 #include <cstring>
 #include <string>
 

@@ -1,4 +1,4 @@
-// Plans of a training step, and queues of non-blocking calls.
+// Tests plans of a training step, and queues of non-blocking calls.
 #include "engine/worker/queue.hpp"
 #include "engine_ranks.hpp"
 
@@ -14,7 +14,7 @@ void plans(int size, std::uint64_t seed) {
     Rank r(hub, rank, size);
     Random random(seed + static_cast<std::uint64_t>(rank));
     std::vector<std::vector<std::int32_t>> data(kBuckets);
-    for (int made = 0; made < 2; ++made) {  // closed and made again under the same name
+    for (int made = 0; made < 2; ++made) {  // closed, and created again under the same name
       std::vector<PlanBucket> buckets;
       for (std::size_t b = 0; b < kBuckets; ++b) {
         data[b].resize(b * 50);
@@ -30,7 +30,7 @@ void plans(int size, std::uint64_t seed) {
         std::vector<std::size_t> order(kBuckets);
         std::iota(order.begin(), order.end(), 0);
         std::shuffle(order.begin(), order.end(), random);
-        order.resize(below(random, kBuckets + 1));  // the rest goes as it is
+        order.resize(below(random, kBuckets + 1));  // finish() submits the other buckets
         for (const std::size_t b : order) plan->ready(b);
         std::vector<std::uint8_t> present(kItems);
         for (std::size_t i = 0; i < kItems; ++i)
@@ -52,7 +52,7 @@ void plans(int size, std::uint64_t seed) {
       }
       plan->close();
     }
-    if (size > 1) {  // plans that differ: refused on every rank; and the next, equal, one works
+    if (size > 1) {  // plans that differ are refused on every rank, and the next, equal plan works
       std::vector<std::int32_t> odd(static_cast<std::size_t>(5 + (rank == 0)), 1);
       for (const bool equal : {false, true}) {
         const std::vector<PlanBucket> buckets{{DType::int32, equal ? 5 : odd.size(), odd.data()}};
@@ -70,7 +70,8 @@ void plans(int size, std::uint64_t seed) {
   });
 }
 
-// Stretches of a bucket lie where each step says: in this rank's arena, elsewhere, or one behind the other.
+// Stores the stretches of a bucket where each step chooses: in this rank's arena, elsewhere, or
+// contiguously.
 void stretches(int size, bool shared, std::uint64_t seed) {
   const std::vector<std::size_t> counts{70'000, 16, 40'000, 320};
   const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
@@ -93,7 +94,7 @@ void stretches(int size, bool shared, std::uint64_t seed) {
       for (std::size_t i = 0; i < counts.size(); first += counts[i++]) {
         std::int32_t* const choices[] = {whole.data(), elsewhere.data(),
                                          reinterpret_cast<std::int32_t*>(node->at(rank, arena))};
-        // all at home in the arena, somewhere at random, and mixed between ranks
+        // all in the arena in their own place; each at a random place; or mixed between ranks
         const std::size_t choice = !apart ? 0 : step % 3 == 0 ? 2 : step % 3 == 1 ? below(random, 3) : rank % 2 ? 2 : 0;
         where.push_back(choices[choice] + first);
         std::fill_n(where.back(), counts[i], rank + step);
@@ -126,7 +127,7 @@ void queues(int size, bool threaded) {
     for (std::size_t i = 0; i < data.size(); ++i) {
       data[i].assign(i * 7, rank);
       NamedRequest request = named("call", data[i]);
-      if (i % 10 == 3) request.call.algorithm = "no such";  // refused everywhere; the next is fine
+      if (i % 10 == 3) request.call.algorithm = "no such";  // every rank refuses it; the next call works
       request.call.agreed = i % 2;
       ops.push_back(queue->submit(request.call));
     }
@@ -140,7 +141,7 @@ void queues(int size, bool threaded) {
       }
     }
     end.arrive_and_wait();
-    if (size > 1 && rank == 0) {  // never completes, for nobody else calls
+    if (size > 1 && rank == 0) {  // never completes, because no other rank calls it
       const Op_ op = queue->submit(named("alone", data[5]).call);
       queue->close();
       CHECK(op->done() && op->error());

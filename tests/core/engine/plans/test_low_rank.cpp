@@ -1,4 +1,5 @@
-// Matrices that travel as two thin factors: what they are exact for, that nothing is lost, and equal bits on all ranks.
+// Tests matrices that are sent as two thin factors: exact cases, error feedback, and equal bits on
+// all ranks.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -59,7 +60,8 @@ void every_instruction_set() {
   CHECK(kernels::use_instruction_set(usual));
 }
 
-// What all ranks have after each of some steps of a plan. `fill(rank, step)` gives their matrices.
+// Returns the values on all ranks after each step of a plan. `fill(rank, step)` returns a rank's
+// matrices.
 template <class Fill, class Look>
 void steps(int size, const LowRank& shape, DType dtype, std::size_t count, int number, std::uint64_t dense_steps,
            const Fill& fill, const Look& look) {
@@ -105,7 +107,7 @@ LowRank shape_of(std::size_t rank, bool warm, std::vector<LowRank::Matrix> matri
   return {rank, warm, std::move(matrices)};
 }
 
-// Σ results + Σ owed = Σ inputs, whatever was sent whole first.
+// Checks that Σ results + Σ residuals = Σ inputs, also after dense steps.
 void nothing_is_lost(int size, bool warm, std::uint64_t seed) {
   const LowRank shape = shape_of(3, warm, {{0, 20, 33}, {672, 1, 50}, {736, 40, 2}, {816, 7, 7}});
   constexpr std::size_t kCount = 865;
@@ -117,7 +119,7 @@ void nothing_is_lost(int size, bool warm, std::uint64_t seed) {
       size, shape, DType::float32, kCount, 12, 2,
       [&](int rank, int) {
         Floats values = uniform(kCount, random[static_cast<std::size_t>(rank)]);
-        std::fill_n(values.begin() + 660, 12, 0.0f);  // between matrices
+        std::fill_n(values.begin() + 660, 12, 0.0f);  // between the matrices
         std::fill_n(values.begin() + 722, 14, 0.0f);
         const std::lock_guard lock(mutex);
         for (std::size_t i = 0; i < kCount; ++i) given[i] += static_cast<double>(values[i]);
@@ -134,7 +136,7 @@ void nothing_is_lost(int size, bool warm, std::uint64_t seed) {
       });
 }
 
-// The sum of matrices that all have the same few columns' span comes whole.
+// Checks that the sum is exact if all matrices have the same span of few columns.
 void low_rank_is_exact(int size, DType dtype, std::uint64_t seed) {
   constexpr std::size_t kRows = 24, kColumns = 31;
   Random shared(seed);
@@ -160,7 +162,8 @@ void low_rank_is_exact(int size, DType dtype, std::uint64_t seed) {
       });
 }
 
-// Zeros, also at first, leave what later steps begin with; infinities and NaN are told, and forgotten.
+// Checks that zeros, also in the first step, keep the starting factors. Infinities and NaN are
+// reported, and do not persist.
 void zeros_and_infinities(int size) {
   constexpr std::size_t kCount = 12 * 12;
   const LowRank shape = shape_of(2, true, {{0, 12, 12}});

@@ -1,7 +1,7 @@
-"""Every kind of traffic between the ranks of a job, run by test_hosts.py on hosts of their own.
+"""Every kind of traffic between the ranks of a job. test_hosts.py runs it on simulated hosts.
 
-Communicators and sessions are left open at the end, as users leave them: what MPI then still holds is counted, after
-ringcomm's own end and before MPI's.
+Communicators and sessions stay open at the end, as users leave them. Messages that MPI still holds are counted after
+ringcomm's exit handler and before MPI's.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOTAL = SIZE * (SIZE + 1) / 2  # the sum of rank + 1
 
 
 def named() -> None:
-    """Each rank submits in an order of its own; the coordinator's messages come from and go to every rank."""
+    """Each rank submits in a different order; the coordinator exchanges messages with every rank."""
     order = np.random.default_rng(RANK)
     for step in range(4):
         names = [f"{step}.{i}" for i in range(12)]
@@ -63,14 +63,14 @@ def ordered() -> None:
         assert (parts == np.repeat(np.arange(SIZE) + RANK * 100, count)).all()
     for algorithm in ("all_to_all", "master_worker", "tree", "round_robin", "butterfly", "ring"):
         assert (comm.allreduce(np.full(1000, RANK + 1.0), algorithm=algorithm) == TOTAL).all()
-    with comm.split(RANK % 2, -RANK) as half:  # closed; the next one is not
+    with comm.split(RANK % 2, -RANK) as half:  # this communicator is closed; the next one is not
         assert half.allreduce(np.ones(5))[0] == half.size
     part = comm.split(0, RANK)
     assert part.allreduce(np.ones(5))[0] == SIZE
 
 
 def messages() -> None:
-    """Any number of senders to one receiver that names none, short messages and long ones."""
+    """Several senders, and one receiver that accepts any source, with short and long messages."""
     comm = ringcomm.communicator()
     lengths = (0, 1, 1000, 5000, 300_000)
     for root in range(SIZE):
@@ -167,5 +167,5 @@ if __name__ == "__main__":
     Path(sys.argv[1], f"{RANK}.begun").touch()
     for name in sys.argv[2:]:
         CASES[name]()
-    # The launchers mix lines of several ranks: each rank has a file.
+    # Each rank writes to a separate file, because launchers mix the lines of several ranks.
     Path(sys.argv[1], f"{RANK}.done").write_text(ringcomm.__version__)

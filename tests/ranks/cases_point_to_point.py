@@ -1,4 +1,4 @@
-"""Programs of one rank for the tests of messages: with ranks as threads, and under MPI. `comm` is the communicator."""
+"""Programs of one rank for the tests of messages, with ranks as threads and under MPI. `comm` is the communicator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import ringcomm
 from ringcomm import ANY_SOURCE, ANY_TAG, PROC_NULL
 
-SIZES = (0, 1, 27, 28, 54, 2048, 8192, 8193, 50_000, 700_000)  # of 8 bytes: around where another way is taken
+SIZES = (0, 1, 27, 28, 54, 2048, 8192, 8193, 50_000, 700_000)  # 8-byte elements; sizes around the limits between routes
 DTYPES = ("float32", "complex128", "int8", "bool", "datetime64[s]", [("a", "<i4"), ("b", "<f8", 2)])
 
 
@@ -49,7 +49,7 @@ def every_dtype(comm: Any) -> None:
 
 
 def order_of_one_sender(comm: Any) -> None:
-    """Two tags that the receiver takes one after the other, backwards; of each tag the order is kept."""
+    """The receiver takes two tags one after the other, in reverse; messages of each tag keep their order."""
     right, left = around(comm)
     counts = [1, 9000, 3, 20_000, 5, 60_000, 2]
     requests = [comm.isend(numbers(n, i), right, i % 2) for i, n in enumerate(counts)]
@@ -101,7 +101,7 @@ def too_long(comm: Any) -> None:
         else:
             raise AssertionError("nothing was raised")
         request.wait()
-    comm.sendrecv(np.arange(3), right, 0, np.empty(3, "int64"), left, 0)  # what follows is fine
+    comm.sendrecv(np.arange(3), right, 0, np.empty(3, "int64"), left, 0)  # the next call succeeds
 
 
 def taken_back(comm: Any) -> None:
@@ -124,7 +124,7 @@ def scalars_lists_and_strided_arrays(comm: Any) -> None:
 
 
 def messages_while_a_collective_is_under_way(comm: Any) -> None:
-    """Whoever waits for one moves the other too, also without a thread of the runtime's own."""
+    """A rank that waits for a message or a collective makes progress on both, also without a worker thread."""
     if comm.size == 1:
         return
     last, x, y = comm.size - 1, numbers(40_000, comm.rank), np.empty(40_000, "int64")
@@ -144,8 +144,10 @@ def messages_while_a_collective_is_under_way(comm: Any) -> None:
 
 
 def a_blocking_collective_while_messages_are_under_way(comm: Any) -> None:
-    """Whoever waits in an ordered call moves messages and non-blocking calls that others wait for before they make it,
-    also without a thread of the runtime's own."""
+    """A rank that waits in an ordered call makes progress on messages and non-blocking calls.
+
+    Other ranks need these before they make the ordered call. This works without a worker thread too.
+    """
     if comm.size == 1:
         return
     right, left = around(comm)
@@ -195,7 +197,7 @@ def huge(comm: Any) -> None:
 
 
 def all_cases(shared_memory: str = "auto", mpi_threads: bool = True) -> None:
-    """Of a rank under MPI."""
+    """Runs all cases on a rank under MPI."""
     config = ringcomm.Config(shared_memory=shared_memory, mpi_threads=mpi_threads)
     with ringcomm.Communicator(config=config) as comm:
         for case in CASES:
@@ -204,7 +206,7 @@ def all_cases(shared_memory: str = "auto", mpi_threads: bool = True) -> None:
 
 
 def interrupted(shared_memory: str, mpi_threads: bool) -> None:
-    """Of a rank under MPI: Ctrl-C ends each wait for a message, at once, and the communicator is whole afterwards."""
+    """Ctrl-C ends each wait for a message immediately, and the communicator still works. Runs under MPI."""
     import os
     import signal
     import threading
@@ -240,7 +242,7 @@ def interrupted(shared_memory: str, mpi_threads: bool) -> None:
 
 
 def leftovers(shared_memory: str) -> None:
-    """Of a rank under MPI: a short and a long message that nobody receives. MPI is whole afterwards."""
+    """A short and a long message that no rank receives. MPI still works afterwards. Runs under MPI."""
     comm = ringcomm.Communicator(config=ringcomm.Config(shared_memory=shared_memory))
     if comm.rank == 0:
         requests = [comm.isend(np.zeros(n), 1, 40 + n % 7) for n in (5, 100_000)]
@@ -257,7 +259,7 @@ def leftovers(shared_memory: str) -> None:
 
 
 def a_peer_dies() -> None:
-    """Of a rank under MPI: rank 1 is killed while rank 0 waits for it."""
+    """Rank 1 is killed while rank 0 waits for it. Runs under MPI."""
     import os
     import signal
     import time
@@ -274,7 +276,7 @@ def a_peer_dies() -> None:
 
 
 def counted() -> None:
-    """Of a rank under MPI: what ordered calls, messages and named operations count."""
+    """Counts of ordered calls, messages and named operations. Runs under MPI."""
     with ringcomm.Communicator(config=ringcomm.Config(shared_memory="off", segment_bytes=1 << 30)) as comm:
         right, left = around(comm)
         x, whole = np.ones(2520), 8 * 2520
@@ -297,7 +299,7 @@ def counted() -> None:
 
 
 def named_and_counted() -> None:
-    """Six operations by name, in whatever groups they run."""
+    """Six named operations, in groups of any size."""
     ringcomm.init()
     handles = [ringcomm.allreduce_async(np.ones(1000), name=f"counted.{i}") for i in range(6)]
     for handle in handles:

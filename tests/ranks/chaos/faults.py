@@ -1,4 +1,4 @@
-"""What happens to a job from outside."""
+"""The faults that hit a job from outside: processes, hosts, links and host discovery. job.py drives them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 import processes
 
-_BLINK = 0.7  # seconds that a host is there
+_BLINK = 0.7  # seconds for which a host is listed
 _FAILS, _HANGS = "fails", "hangs"
 
 
 class Hitter:
-    """Does what a job's plan says, when a rank notes that it is there, or after a launch."""
+    """Carries out the faults of a job's plan, when a rank notes that it has reached their phase, or after a launch."""
 
     def __init__(self, job: Any) -> None:
         self._job, self._plan = job, job.plan
-        self.times: list[tuple[str, int, float]] = []  # kind, generation and moment of what was done
+        self.times: list[tuple[str, int, float]] = []  # kind, generation and time of each fault
         self._threads: list[threading.Thread] = []
         self._launches = 0
 
@@ -31,7 +31,7 @@ class Hitter:
         return {kind for kind, _, _ in self.times}
 
     def told(self, note: dict[str, Any]) -> None:
-        """A rank is where a fault was planned."""
+        """Carries out a fault after the note of a rank that has reached its phase."""
         fault = self._plan.faults[note["number"]]
         if fault["kind"] in ("raise", "exit", "refuse") or (fault["kind"] == "kill" and not fault["delay"]):
             self.times.append((fault["kind"], note["gen"], note["t"]))
@@ -39,7 +39,7 @@ class Hitter:
             self._later(fault, fault["delay"], note)
 
     def look(self) -> None:
-        """Whether it is time for a fault that follows a launch."""
+        """Carries out the next fault that follows a launch, if it is due."""
         launches = self._job.output.read_bytes().count(b"ringrun: generation ")
         new, self._launches = launches > self._launches, launches
         fault = self._next_launch()
@@ -64,7 +64,7 @@ class Hitter:
             return -1
 
     def _later(self, fault: dict[str, Any], delay: float, note: dict[str, Any]) -> None:
-        """In a thread: some faults take their time."""
+        """Carries out a fault in a thread, because some faults take time."""
 
         def act() -> None:
             time.sleep(delay)
@@ -77,13 +77,13 @@ class Hitter:
         self._threads.append(thread)
 
     def end(self) -> None:
-        """The job has ended: whatever still lasts is put right."""
+        """Waits until all faults are over."""
         for thread in self._threads:
             thread.join()
 
-    # ---- what is done ------------------------------------------------------------------------------------------------
+    # ---- faults ------------------------------------------------------------------------------------------------------
     def _act(self, fault: dict[str, Any], note: dict[str, Any]) -> bool:
-        """Whether it came to pass."""
+        """Returns whether the fault took place."""
         kind = fault["kind"]
         if kind in _KILLS and not note["pid"]:
             return self._kill_one("trainer", fault)
@@ -102,13 +102,13 @@ class Hitter:
         return processes.kill(random.Random(fault["draw"]).choice(sorted(found, key=lambda it: it.pid)).pid)
 
     def _ranks_with(self, note: dict[str, Any]) -> list[tuple[int, int]]:
-        """Process ids of the note's generation, each with its namespace; the note's own rank first."""
+        """Returns process ids of the note's generation, each with its namespace; the note's rank first."""
         mine = note["pid"], note["space"]
         others = {(other["pid"], other["space"]) for other in self._job.notes if other["gen"] == note["gen"]} - {mine}
         return [mine, *sorted(others)]
 
     def _signal(self, ranks: list[tuple[int, int]], number: int = signal.SIGKILL) -> bool:
-        """Whether any of them was there."""
+        """Sends the signal to the ranks. Returns whether any of them existed."""
         pids = [processes.seen_here(self._job.mark, *rank) for rank in ranks]
         return sum(processes.kill(pid, number) for pid in pids if pid) > 0
 

@@ -1,4 +1,4 @@
-"""One job with its faults: started, watched, hit, judged."""
+"""One job with its faults: starts it, observes it, injects the faults, and checks the outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from plans import Plan
 from replay import Wrong
 
 HERE = Path(__file__).resolve().parent
-LIMIT = 180.0  # seconds: a job of some seconds that takes so long hangs, on a busy machine too
+LIMIT = 180.0  # seconds; a job takes only a few, so a longer one hangs, even on a busy machine
 _LOOK = 0.004
 
 
@@ -31,23 +31,23 @@ class Outcome:
     wrong: str = ""
     history: list[tuple[int, int]] = field(default_factory=list)
     recoveries: dict[str, list[float]] = field(default_factory=dict)  # seconds, by the kind of fault
-    hit: int = 0  # faults that came to pass
+    hit: int = 0  # number of faults that took place
     seconds: float = 0.0
 
 
 class Job:
-    """`lab`: hosts of its own (chaos's `Lab`), None: this machine."""
+    """A job. `lab`: the simulated hosts (`Lab`); None: this machine."""
 
     def __init__(self, plan: Plan, folder: Path, lab: Any = None) -> None:
         self.plan, self.folder, self.lab = plan, folder, lab
         self.mark = f"{os.getpid()}-{plan.seed}"
         self.notes: list[dict[str, Any]] = []
-        self._read_to = 0  # bytes of the log
+        self._read_to = 0  # bytes of the log read so far
         self.output = folder / "output"
         folder.mkdir(parents=True)
         self.process: subprocess.Popen[bytes] | None = None
 
-    # ---- its command line --------------------------------------------------------------------------------------------
+    # ---- command line ------------------------------------------------------------------------------------------------
     def command(self) -> list[str]:
         plan = self.plan
         words = [sys.executable, "-m", "ringcomm", "run", "--min-np", str(plan.least), "--verbose"]
@@ -135,7 +135,7 @@ class Job:
         return status
 
     def _read(self) -> None:
-        """Takes the lines that are whole."""
+        """Reads the complete lines that were added to the log."""
         try:
             with open(self.folder / "log", "rb") as file:
                 file.seek(self._read_to)
@@ -152,7 +152,7 @@ class Job:
     def _who_is_left(self) -> str:
         return "; ".join(f"{it.role} {it.pid} {it.state}" for it in processes.of_job(self.mark))
 
-    # ---- what must hold ----------------------------------------------------------------------------------------------
+    # ---- invariants --------------------------------------------------------------------------------------------------
     def _judge(self, status: int, outcome: Outcome) -> None:
         outcome.hit = len(self.hitter.times)
         outcome.recoveries = self._recoveries()
@@ -181,7 +181,7 @@ class Job:
             raise Wrong("the disk was too small for a snapshot, and no word of that")
 
     def _recoveries(self) -> dict[str, list[float]]:
-        """From each fault to the first commit of a later generation, if it led to one."""
+        """Returns, by kind, the seconds from each fault to the first commit of a later generation, if there is one."""
         found: dict[str, list[float]] = {}
         for kind, generation, moment in self.hitter.times:
             later = [

@@ -1,4 +1,4 @@
-"""Hosts of a job: network namespaces with a rank each, whose links and processes can be cut off and killed."""
+"""Hosts of a job: network namespaces with one rank each, whose links can be cut and whose processes can be killed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import processes
 from cluster import BRIDGE, NETWORK, Cluster, Namespace, mpi_kind
 
-_DOWN, _FLAP, _PARTED = 5.0, 0.8, 3.0  # seconds; a host is given up after 2.5
+_DOWN, _FLAP, _PARTED = 5.0, 0.8, 3.0  # seconds; the driver abandons a host after 2.5
 
 
 class Lab(Cluster):
-    """The driver runs in the switch, which is nobody's host."""
+    """A cluster in which the driver runs in the switch, which is not one of the hosts."""
 
     def __init__(self, hosts: int) -> None:
         super().__init__(hosts)
@@ -28,7 +28,7 @@ class Lab(Cluster):
         self.spaces.append(host)
 
     def options(self) -> list[str]:
-        """Of ringrun."""
+        """Returns the options of ringrun."""
         words = ["-H", ",".join(f"{address}:1" for address in self.addresses), "--ssh-command", str(self.agent)]
         if self._kind == "mpich":
             return [*words, f"--mpi-args=-iface {BRIDGE}"]
@@ -41,12 +41,12 @@ class Lab(Cluster):
         return [Path(f"/proc/{space.pid}/root/dev/shm") for space in self.spaces]
 
     def hit(self, kind: str, draw: int, mark: str) -> bool:
-        """Returns when it is over."""
+        """Carries out a fault on a host. Returns when it is over."""
         victim = draw % len(self.spaces)
         ports = [f"port{victim + 1}"]
         if kind == "crash":
             return self._crash(self.spaces[victim], mark)
-        if kind == "partition":  # from another host, not from the driver
+        if kind == "partition":  # from another host, but not from the driver
             ports.append(f"port{(victim + 1) % len(self.spaces) + 1}")
             self._for(_PARTED, ports, ("bridge", "link", "set", "dev"), ("isolated", "on"), ("isolated", "off"))
         else:
@@ -63,14 +63,14 @@ class Lab(Cluster):
 
     @staticmethod
     def _crash(space: Namespace, mark: str) -> bool:
-        """All of the job's processes there."""
+        """Kills all processes of the job on this host, and removes its shared memory."""
         there = os.readlink(f"/proc/{space.pid}/ns/pid")
-        for _ in range(3):  # some may just have started others
+        for _ in range(3):  # a killed process may just have started another one
             for process in processes.of_job(mark):
                 with contextlib.suppress(OSError):
                     if os.readlink(f"/proc/{process.pid}/ns/pid") == there:
                         processes.kill(process.pid)
-        for path in Path(f"/proc/{space.pid}/root/dev/shm").iterdir():  # it goes with a host that crashes
+        for path in Path(f"/proc/{space.pid}/root/dev/shm").iterdir():  # a host that crashes loses its memory
             with contextlib.suppress(OSError):
                 path.unlink()
         return True

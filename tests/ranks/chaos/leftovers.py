@@ -1,4 +1,4 @@
-"""What a job may leave behind, and must not."""
+"""Finds resources that a job must not leave behind: processes, sockets and shared memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import processes
 
-PRIVATE = "CHAOS_PRIVATE"  # set where this process has a /dev/shm of its own
-_PATIENCE = 10.0  # seconds in which what was killed has to go
+PRIVATE = "CHAOS_PRIVATE"  # set if this process has a private /dev/shm
+_PATIENCE = 10.0  # seconds within which killed processes must end
 
 
 def find(mark: str, driver: int, memories: Sequence[Path], patience: float = _PATIENCE) -> list[str]:
-    """Of a job that has ended, on every machine whose /dev/shm is given. Memory of commits goes with the processes."""
+    """Returns what a finished job left behind, in each given /dev/shm. Memory of commits ends with its processes."""
     until = time.monotonic() + patience
     looks: list[Callable[[], list[str]]] = [
         lambda: [f"process {it.pid}, {it.role} ({it.state}): {it.line[:120]}" for it in processes.of_job(mark)],
@@ -28,14 +28,14 @@ def find(mark: str, driver: int, memories: Sequence[Path], patience: float = _PA
 
 
 def clear() -> None:
-    """So that the next job is not blamed, where /dev/shm is these jobs' alone."""
+    """Empties a private /dev/shm, so that the next job is not blamed for these files."""
     if PRIVATE in os.environ:
         for path in Path("/dev/shm").iterdir():
             path.unlink()
 
 
 def _sockets(driver: int) -> list[str]:
-    """Abstract addresses of the job: they begin with its driver's process id."""
+    """Returns abstract socket addresses of the job; they begin with its driver's process id."""
     with open("/proc/net/unix") as file:
         return [line.split()[-1] for line in file if f"@ringcomm-{driver}-" in line]
 
@@ -49,5 +49,7 @@ def _files(memories: Sequence[Path]) -> list[str]:
 
 
 def _is_session(name: str) -> bool:
-    """Folders of an MPI's or torch's own bookkeeping, where /dev/shm is TMPDIR too: no memory."""
+    """Recognizes folders in which an MPI or torch keeps session data if TMPDIR is /dev/shm; these hold no shared
+    memory.
+    """
     return name.startswith(("ompi", "prte", "pmix", "tmp", "torchinductor"))

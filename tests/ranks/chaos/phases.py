@@ -1,6 +1,6 @@
-"""In a rank: notes every phase that it passes, and is the place of the faults that the harness has planned for them.
+"""Notes in a rank every phase that it passes, and carries out the faults that are planned there.
 
-A line of JSON per note, appended to one file by all ranks: what a killed rank has noted is there.
+A note is a line of JSON that a rank appends to a file shared by all ranks, so notes survive the death of their rank.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ here: dict[str, Any] = {"gen": GENERATION, "rank": -1, "size": 0, "step": -1}
 
 
 class Planned(Exception):
-    """What a rank raises because it was planned."""
+    """The exception of a planned fault."""
 
 
 def note(what: str, **more: Any) -> None:
@@ -30,7 +30,7 @@ def note(what: str, **more: Any) -> None:
 
 
 def at(phase: str) -> None:
-    """A phase begins. The first rank that comes where a fault is planned is its victim."""
+    """Notes the beginning of a phase. The first rank that reaches a planned fault is its victim."""
     note("phase", phase=phase)
     for number, fault in enumerate(_PLAN):
         if _fits(fault, phase) and not os.path.exists(_claim(number)) and _claimed(number):
@@ -44,7 +44,7 @@ def _fits(fault: dict[str, Any], phase: str) -> bool:
 
 
 def _furthest() -> int:
-    """The step of this job's newest commit but for its last moments: of this generation, or that it begins with."""
+    """Returns the step of this job's newest commit, as rank 0 last counted it; -1 if there is none."""
     try:
         return int(os.stat(os.path.join(FOLDER, "steps")).st_size)
     except OSError:
@@ -72,12 +72,12 @@ def _suffer(fault: dict[str, Any], number: int) -> None:
         sys.exit(0)
     if kind == "kill" and not fault["delay"]:
         os.kill(os.getpid(), signal.SIGKILL)
-    if fault["hold"]:  # the harness sees the note, and acts within this time
+    if fault["hold"]:  # the harness reads the note, and acts within this time
         time.sleep(fault["hold"])
 
 
 def armed(kind: str) -> dict[str, Any] | None:
-    """The next fault, if it is of a kind that all ranks take part in, and it is time."""
+    """Returns the next fault if it is of this kind, in which all ranks take part, and its step is reached; else None."""
     for number, fault in enumerate(_PLAN):
         if os.path.exists(_claim(number)):
             continue
@@ -86,18 +86,18 @@ def armed(kind: str) -> dict[str, Any] | None:
 
 
 def settle(number: int) -> None:
-    """A fault that all ranks take part in is over."""
+    """Marks a fault in which all ranks take part as finished."""
     _claimed(number)
 
 
 def count_step() -> None:
-    """By rank 0, a byte per sealed commit."""
+    """Rank 0 sets the size of a file, in bytes, to the number of sealed steps."""
     with open(os.path.join(FOLDER, "steps"), "ab") as file:
         file.truncate(max(0, here["step"]))
 
 
 def hook_commits() -> None:
-    """Phases within commits and restores, by wrapping what makes them."""
+    """Notes phases within commits and restores, by wrapping the functions that make them."""
     from ringcomm._src.elastic.agent.keeper import Buffer
     from ringcomm._src.elastic.member.commits import Kept
 

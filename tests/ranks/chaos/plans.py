@@ -1,4 +1,4 @@
-"""What a job is like and what happens to it, drawn from a seed."""
+"""The properties of a job and its faults, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Any
 
 Fault = dict[str, Any]
 
-START = ("launch", "import", "init", "inited", "before", "restore", "taken")  # of a generation, before its first commit
-FIRST = ("launch", "import", "init", "inited", "before", "copy", "vote")  # of the first one
+# phases of a later generation, before its first commit
+START = ("launch", "import", "init", "inited", "before", "restore", "taken")
+FIRST = ("launch", "import", "init", "inited", "before", "copy", "vote")  # phases of the first generation
 TRAIN = ("step", "allreduce", "copy", "copied", "vote", "sealed", "epoch")
 END = ("end", "exit")
 HERE = ("kill", "kill", "kill", "kill_two", "kill_but_one", "stop", "raise", "exit")
 PROCESSES = ("mpiexec", "stub", "zygote", "agent", "proxy")
 DISCOVERY = ("slots", "slots", "blink", "discovery_fails", "discovery_hangs")
 HOSTS = ("link", "flap", "partition", "crash", "kill", "stop", "agent", "refuse")
-RAISES = ("import", "init", "inited", "before", "step", "allreduce", "epoch")  # where programs have lines of their own
-LEAVES = ("step", "allreduce", "epoch")  # where a rank must not leave
+# phases in which lines of the program run, which may raise
+RAISES = ("import", "init", "inited", "before", "step", "allreduce", "epoch")
+LEAVES = ("step", "allreduce", "epoch")  # phases in which a rank may exit early, which is an error
 
 
 @dataclass
@@ -26,12 +28,12 @@ class Plan:
     seed: int
     size: int = 3
     least: int = 2
-    hosts: int = 0  # 0: this machine alone
+    hosts: int = 0  # 0: this machine only
     torch: bool = False
     shape: tuple[float, ...] = (3, 50, 2, 600, 0.004)  # epochs, samples, batch, weights, nap
-    cooldown: bool = False  # slots that failed are used again soon
+    cooldown: bool = False  # failed slots are used again after a short time
     discovery: bool = False
-    snapshots: str = ""  # "": none, "small": on a disk that is too small for one
+    snapshots: str = ""  # "": none, "small": on a disk that has no room for one
     faults: list[Fault] = field(default_factory=list)
 
     @property
@@ -39,7 +41,7 @@ class Plan:
         return any(fault["kind"] == "driver" for fault in self.faults)
 
     def has(self, kinds: Sequence[str], phases: Sequence[str]) -> bool:
-        """A fault of one of these kinds in one of these phases; empty: any."""
+        """Returns whether there is a fault of one of these kinds in one of these phases; empty: any."""
         return any(
             (not kinds or fault["kind"] in kinds) and (not phases or fault["phase"] in phases) for fault in self.faults
         )
@@ -63,7 +65,7 @@ def draw(seed: int, hosts: int = 0) -> Plan:
     step, starts = -1, 0
     for _ in range(drawn.choice((1, 1, 2, 2, 3))):
         phase = drawn.choice(TRAIN if drawn.random() < 0.9 else END)
-        if starts < 2 and drawn.random() < 0.3:  # three in a row without a commit end a job
+        if starts < 2 and drawn.random() < 0.3:  # three starts in a row without a commit end a job
             phase = drawn.choice(FIRST if step < 0 else START)
             starts += 1
         if phase in TRAIN:
@@ -71,13 +73,13 @@ def draw(seed: int, hosts: int = 0) -> Plan:
         elif phase in END:
             step = max(0, step)
         plan.faults.append(_fault(drawn, plan, phase, step))
-    # All ranks take part in it, so whether it is its turn must be beyond doubt.
+    # All ranks take part in a refused commit, so all must agree that it is the next fault.
     plan.faults.sort(key=lambda fault: fault["kind"] != "refuse")
     return plan
 
 
 def _what(drawn: random.Random, plan: Plan, phase: str, step: int) -> tuple[str, str, int]:
-    """The kind of a fault; and where, which may be elsewhere for some."""
+    """Returns the kind of a fault, its phase and its step. Some kinds change the phase and the step."""
     kinds = list(HOSTS if plan.hosts else HERE + PROCESSES)
     if plan.discovery:
         kinds += DISCOVERY
@@ -99,9 +101,10 @@ def _fault(drawn: random.Random, plan: Plan, phase: str, step: int) -> Fault:
     late = drawn.random() < 0.5
     delay = drawn.uniform(0, 0.3 if phase == "launch" else 0.01) if late else 0.0
     if phase == "launch" and step < 0:
-        delay = drawn.uniform(0, 2)  # from the job's start
+        delay = drawn.uniform(0, 2)  # seconds from the job's start
     hold = 0.0 if kind in ("kill", "raise", "exit") else drawn.choice((0, 0.02, 0.2))
-    # In phases that the first rank of a host has alone, or that come before ranks are known, it is whoever comes.
+    # Some phases are passed only by the first rank of a host, or before ranks have numbers. There
+    # the first rank that arrives is the victim.
     rank = drawn.randrange(4) if phase in TRAIN[:2] + TRAIN[4:] + END else None
     return {
         "kind": kind,
@@ -110,5 +113,5 @@ def _fault(drawn: random.Random, plan: Plan, phase: str, step: int) -> Fault:
         "rank": rank if kind != "refuse" else None,
         "delay": delay,
         "hold": hold,
-        "draw": drawn.randrange(1 << 16),  # which process, host or number of slots
+        "draw": drawn.randrange(1 << 16),  # selects the process, the host or the number of slots
     }

@@ -1,4 +1,4 @@
-"""The processes of a job, by what they are: found by a variable in their environment, ended by their ids."""
+"""The processes of a job: found by a variable in their environment, classified by role, and killed by their ids."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 MARK = "CHAOS_JOB"
 
-_MODULES = {  # of ringcomm that are run with `-IS start.py`
+_MODULES = {  # ringcomm's modules that are run with `-IS start.py`
     "ringcomm._src.elastic.agent.host": "agent",
     "ringcomm._src.launch.stub": "stub",
-    "ringcomm._src.elastic.agent.shim": "proxy",  # what stands for it here
+    "ringcomm._src.elastic.agent.shim": "proxy",  # the process that represents it on this host
 }
 _PROXIES = ("hydra_pmi_proxy", "hydra_bstrap_proxy", "prted")
 _LAUNCHERS = ("mpiexec", "mpiexec.hydra", "mpirun", "prterun", "prun")
@@ -43,7 +43,7 @@ class Process:
 
 
 def of_job(mark: str) -> list[Process]:
-    """All that carry the mark, zombies apart."""
+    """Returns all processes that carry the mark, except zombies."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
@@ -66,7 +66,7 @@ def _look(pid: int, mark: str) -> Process | None:
 
 
 def seen_here(mark: str, pid: int, space: int) -> int:
-    """The id here of a process of the job, by that in its own namespace; 0 if it is no more."""
+    """Returns the process's id in this namespace, given its id in its own; 0 if the process does not exist."""
     for process in of_job(mark):
         with contextlib.suppress(OSError), open(f"/proc/{process.pid}/status") as file:
             ids = next(line.split() for line in file if line.startswith("NSpid:"))
@@ -76,7 +76,7 @@ def seen_here(mark: str, pid: int, space: int) -> int:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> bool:
-    """Whether there was such a process."""
+    """Sends the signal. Returns whether the process existed."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -85,7 +85,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> bool:
 
 
 def kill_job(mark: str) -> None:
-    """Until none is left: those that are killed may just have started others."""
+    """Kills until no process is left, because a killed process may just have started others."""
     for _ in range(50):
         left = of_job(mark)
         for process in left:

@@ -1,7 +1,8 @@
-"""What the harness trains: small whole numbers as gradients, so that sums are exact in any order, which hash the
-weights, the indices, step, rank and size: whatever is lost, or done twice, changes all that follows.
+"""The program that the harness trains. A lost or repeated step changes all later steps.
 
-tests/ranks/chaos/replay.py computes the same from the history of memberships alone.
+Gradients are small whole numbers, so sums are exact in any order. They are hashes of the weights, the indices, the
+step, the rank and the size. tests/ranks/chaos/replay.py computes the same result from the history of memberships
+only.
 """
 
 import atexit
@@ -16,7 +17,7 @@ from typing import Any
 
 import phases
 
-atexit.register(phases.at, "exit")  # the last to be called
+atexit.register(phases.at, "exit")  # handlers run in reverse order, so this is the last one
 phases.at("import")
 
 import numpy as np  # noqa: E402
@@ -26,11 +27,11 @@ from ringcomm import RingcommError  # noqa: E402
 
 EPOCHS, SAMPLES, BATCH, WIDTH, NAP = (float(word) for word in os.environ["CHAOS_SHAPE"].split(","))
 USES_TORCH = os.environ.get("CHAOS_TORCH") == "1"
-BALLAST = 8 << 20  # bytes, of a commit that is refused
+BALLAST = 8 << 20  # bytes of a commit that is refused
 
 torch: Any = None
 hvd: Any = ringcomm
-if USES_TORCH:  # not seen by who reads a program's imports: most jobs are faster without
+if USES_TORCH:  # import_module hides torch from the scan of the program's imports; most jobs start faster without it
     torch, hvd = import_module("torch"), import_module("ringcomm.torch")
 
 phases.at("init")
@@ -41,7 +42,7 @@ phases.at("inited")
 
 
 def gradient_of(weights, indices, step):
-    """The sum over these indices."""
+    """Returns the sum of the gradients of these indices."""
     lanes = np.arange(int(WIDTH), dtype=np.int64) * 31
     total = np.zeros(int(WIDTH))
     for index in indices:
@@ -52,7 +53,7 @@ def gradient_of(weights, indices, step):
 
 
 class Dealer:
-    """As ElasticSampler deals, without torch."""
+    """A sampler that distributes indices as ElasticSampler does, without torch."""
 
     def __init__(self, samples):
         self.samples, self.processed_num = samples, 0
@@ -81,7 +82,7 @@ class Dealer:
 
 
 class Plain:
-    """Weights and momentum as arrays."""
+    """Training state with weights and momentum as arrays."""
 
     def __init__(self):
         self.sampler = Dealer(int(SAMPLES))
@@ -109,7 +110,7 @@ class Plain:
 
 
 class WithTorch:
-    """Weights of a model, and SGD's momentum."""
+    """Training state with a torch model, and the momentum of SGD."""
 
     def __init__(self):
         self.model = torch.nn.Module()
@@ -119,7 +120,7 @@ class WithTorch:
         self.state = hvd.elastic.TorchState(self.model, self.optimizer, sampler=self.sampler, step=0, more=b"")
 
     def begin(self):
-        """The sampler is a part of the state."""
+        """Does nothing, because the sampler is a part of the state."""
 
     def weights(self):
         return self.model.weights.detach().numpy()
@@ -160,7 +161,7 @@ def commit():
 
 
 def commit_too_much(fault):
-    """No more than a part of it fits, on the ranks that write."""
+    """Commits more data than fits on the ranks that write, and checks the refusal."""
     if hvd.rank() == 0:
         phases.note("fault", number=fault["number"], kind="refuse")
     training.state.more = bytes(BALLAST)

@@ -1,7 +1,7 @@
-"""What a job must have computed and done, from the history of its memberships alone. Shares no line with the program.
+"""Computes the expected results of a job from the history of its memberships. It shares no code with the program.
 
-The history: per generation its size, and the step of the commit that it began with; a generation's steps count up to
-the one that the next generation began with.
+The history holds for each generation its size, and the step of the commit from which it began. A generation's steps
+end at the step from which the next generation begins.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Wrong(Exception):
 
 
 def check(notes: list[Note], shape: tuple[float, ...], memory_lost: bool) -> list[tuple[int, int]]:
-    """Raises Wrong. `memory_lost`: with all agents, commits may have gone. Returns the history."""
+    """Checks all invariants, and raises Wrong.
+
+    `memory_lost`: commits may be lost, because all agents died. Returns the history.
+    """
     history = history_of(notes, memory_lost)
     check_finish(notes, shape, history)
     check_samples(notes, shape, history)
@@ -31,7 +34,7 @@ def check(notes: list[Note], shape: tuple[float, ...], memory_lost: bool) -> lis
 
 
 def history_of(notes: list[Note], memory_lost: bool) -> list[tuple[int, int]]:
-    """(generation, step that it began with), of those that have trained. Raises Wrong if commits were lost."""
+    """Returns (generation, first step) of each generation that trained. Raises Wrong if commits were lost."""
     history: list[tuple[int, int]] = []
     sealed, newest = -1, 0
     for note in notes:
@@ -55,12 +58,12 @@ def history_of(notes: list[Note], memory_lost: bool) -> list[tuple[int, int]]:
 
 
 def _segments(notes: list[Note], history: list[tuple[int, int]], last: int) -> list[tuple[int, int, int, int]]:
-    """(generation, size, first step, step after the last) of what counts."""
+    """Returns (generation, size, first step, step after the last) of the steps that are part of the final result."""
     sizes = {note["gen"]: note["size"] for note in notes if note["what"] == "began"}
     segments: list[tuple[int, int, int, int]] = []
     for index, (generation, first) in enumerate(history):
         after = history[index + 1][1] if index + 1 < len(history) else last
-        # Where commits were lost, what was done after the one that was taken up counts no more.
+        # If commits were lost, steps after the restored commit do not count.
         segments = [(g, n, a, min(b, first)) for g, n, a, b in segments if a < first]
         if after > first:
             segments.append((generation, sizes[generation], first, after))
@@ -68,7 +71,7 @@ def _segments(notes: list[Note], history: list[tuple[int, int]], last: int) -> l
 
 
 def check_finish(notes: list[Note], shape: tuple[float, ...], history: list[tuple[int, int]]) -> None:
-    """All ranks of the last generation end with the weights of an uninterrupted run of that history."""
+    """All ranks of the last generation end with the weights of an uninterrupted run with that history."""
     last = max(note["gen"] for note in notes)
     ends = [note for note in notes if note["what"] == "finished" and note["gen"] == last]
     if not ends or len(ends) != ends[0]["size"]:
@@ -83,7 +86,7 @@ def check_finish(notes: list[Note], shape: tuple[float, ...], history: list[tupl
 
 
 def recompute(notes: list[Note], shape: tuple[float, ...], history: list[tuple[int, int]]) -> tuple[str, int]:
-    """The digest of the weights, and the number of steps."""
+    """Returns the digest of the weights, and the number of steps."""
     epochs, samples, batch, width = (int(value) for value in shape[:4])
     weights, momentum = np.zeros(width), np.zeros(width)
     epoch, done, step = 0, 0, 0
@@ -110,7 +113,7 @@ def _deal(samples: int, epoch: int, done: int, size: int) -> list[int]:
 
 
 def _gradient(weights: np.ndarray, share: list[int], step: int, size: int) -> np.ndarray:
-    """Of all ranks: of the share, each takes one index after the other."""
+    """Returns the sum over all ranks; the ranks take the indices of the share in turn."""
     numbers, ranks = np.array(share, np.int64), np.arange(len(share), dtype=np.int64) % size
     mixed = np.floor(weights * 8).astype(np.int64) + np.arange(len(weights), dtype=np.int64) * 31
     mixed = mixed + (numbers * 1009 + ranks * 77)[:, None] + step * 9176 + size * 131
@@ -118,7 +121,7 @@ def _gradient(weights: np.ndarray, share: list[int], step: int, size: int) -> np
 
 
 def check_samples(notes: list[Note], shape: tuple[float, ...], history: list[tuple[int, int]]) -> None:
-    """Per epoch every index exactly once, but for fewer duplicates than ranks in its last batch."""
+    """Each epoch uses every index once. Only its last batch may hold duplicates, fewer than there are ranks."""
     epochs, samples = int(shape[0]), int(shape[1])
     batches: list[list[Note]] = [[] for _ in range(epochs)]
     for generation, _, first, after in _segments(notes, history, 1 << 30):
@@ -139,7 +142,7 @@ def check_samples(notes: list[Note], shape: tuple[float, ...], history: list[tup
 
 
 def check_refusals(notes: list[Note]) -> None:
-    """One typed error on all ranks, the same; unless a rank was lost at the same time."""
+    """A refused commit raises one typed error, with the same text on all ranks, unless a rank was lost at that time."""
     refusals = [note for note in notes if note["what"] == "refused"]
     for generation in {note["gen"] for note in refusals}:
         mine = [note for note in refusals if note["gen"] == generation]

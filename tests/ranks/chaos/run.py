@@ -33,7 +33,7 @@ def main() -> int:
     options = parse()
     if os.geteuid() == 0 and PRIVATE not in os.environ:
         in_private(options.hosts)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with the job that runs
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # also ends the running job
     folder = Path(options.keep or tempfile.mkdtemp(prefix="ringcomm-chaos-"))
     outcomes = []
     try:
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def seeds(options: argparse.Namespace) -> Iterator[int]:
-    """Those whose plans have what was asked for."""
+    """Yields seeds whose plans have the requested faults and phases."""
     for first in options.seed:
         fit = (seed for seed in itertools.count(first) if fits(plans.draw(seed, options.hosts), options))
         yield from itertools.islice(fit, options.jobs)
@@ -72,7 +72,7 @@ def parse() -> argparse.Namespace:
 
 
 def in_private(hosts: int) -> None:
-    """Goes on in this process with a /dev/shm and mounts of its own: what is in there is these jobs'."""
+    """Restarts this process with private mounts and a private /dev/shm, which only these jobs use."""
     words = f'mount -t tmpfs tmpfs /dev/shm && {PRIVATE}=1 exec "$@"'
     if hosts or shutil.which("unshare") is None:
         return

@@ -1,4 +1,4 @@
-"""Statistics, compared with the costs of algorithms: by textbook formulas, which are repeated here, and by the model."""
+"""Statistics, compared with the costs of algorithms: by textbook formulas, repeated here, and by the model."""
 
 from __future__ import annotations
 

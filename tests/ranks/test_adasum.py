@@ -1,4 +1,4 @@
-"""Adasum against plain NumPy: on any number of ranks, alone and fused, by name and in order; what it refuses."""
+"""Adasum against plain NumPy: on any number of ranks, single and fused, named and ordered; and its refusals."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ CONFIGS = [ringcomm.Config(shared_memory=shared, segment_bytes=256, algorithm="r
 
 
 def vector(dtype, count, rank, seed):
-    """Of another length and direction on every rank."""
+    """Returns a vector with a different length and direction on every rank."""
     random = np.random.default_rng((seed, rank, count))
     return (random.standard_normal(count) * 2.0 ** random.integers(-3, 4) + rank % 2).astype(dtype)
 
 
 def check(result, inputs, dtype, factor=1.0):
-    """A rounding more or less at each level."""
+    """Compares with NumPy. Each level of the reduction may differ by one rounding."""
     expected = adasum(inputs).astype(np.float64) * factor
     scale = max((np.abs(one.astype(np.float64)).max(initial=0) for one in inputs), default=0) * abs(factor)
     np.testing.assert_allclose(
@@ -66,13 +66,14 @@ def test_factors_and_wire(size):
 
     scaled, narrow = zip(*threads.run(size, program, config=CONFIGS[1]), strict=True)
     assert same_bits(scaled) and same_bits(narrow)
-    check(scaled[0], inputs, np.dtype(np.float32), 1.5)  # it is homogeneous
+    # Adasum is homogeneous, so the factor may be applied to the result
+    check(scaled[0], inputs, np.dtype(np.float32), 1.5)
     if size > 1:
         check(narrow[0], inputs, BFLOAT16 or np.dtype(np.float16))
 
 
 def test_what_it_is_for():
-    """Orthogonal vectors are added, parallel ones averaged, and zeros change nothing."""
+    """Adasum adds orthogonal vectors and averages parallel ones; zeros change nothing."""
     a, b = np.array([3.0, 0, 1, 0]), np.array([0, 2.0, 0, 5])
     np.testing.assert_array_equal(pair(a, b), a + b)
     for inputs, expected in (([a, b], a + b), ([a, a], a), ([a, 3 * a], 2 * a), ([a, 0 * a], a), ([0 * a] * 2, 0 * a)):
@@ -111,7 +112,7 @@ SHAPES = [(3,), (4, 5), (), (0,), (1,), (7, 1), (100,), (2000,)]
 
 
 def named():
-    """Each tensor is a vector of its own, however they are grouped and fused."""
+    """Each tensor is a separate vector, whatever the groups and the fusion."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     for dtype in FLOATING:
@@ -143,7 +144,7 @@ def named():
 
 
 def joined(rank, size):
-    """A rank that has joined adds nothing: the others' result is theirs alone, paired as they are."""
+    """A rank that has joined contributes zeros; the pairing of the ranks does not change."""
     if rank == 0 and size > 1:
         ringcomm.join()
         return

@@ -1,4 +1,4 @@
-"""Elastic jobs under drawn faults: a few here, many in the slow tests; and that what is checked can be found wrong."""
+"""Elastic jobs under drawn faults: a few here, many in the slow tests. Also tests that the checks detect errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ sys.path.insert(0, str(CHAOS))
 
 import replay  # noqa: E402
 
-# A rank killed; three times some; the driver; a commit without memory; the zygote, and a rank that stands still.
+# The faults of these seeds: a killed rank; three kills at different times; a dead driver; a commit
+# without memory; a dead zygote and a stopped rank.
 SEEDS = ("13", "11", "45", "62", "14")
 
 
@@ -44,12 +45,12 @@ def test_many_jobs_on_hosts(tmp_path: Path) -> None:
     run_jobs(tmp_path, "--seed", "3000", "--jobs", "20", "--hosts", "3")
 
 
-# ---- what is checked, on notes that are made up ----------------------------------------------------------------------
+# ---- the checks, on constructed notes --------------------------------------------------------------------------------
 SHAPE = (1, 8, 1, 16, 0.0)
 
 
 def notes_of(history: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
-    """Of a job that does all right: (generation, size, first step), to its end."""
+    """Returns the notes of a correct job: (generation, size, first step) for each generation, up to its end."""
     notes: list[dict[str, Any]] = []
     done, step = 0, 0
     for index, (generation, size, first) in enumerate(history):

@@ -1,4 +1,4 @@
-"""Elastic jobs with real ranks: what survives which fault, how jobs grow, shrink, are interrupted, and give up."""
+"""Elastic jobs with real ranks: which faults they survive, how they grow, shrink, are interrupted, and end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MARK = "RINGCOMM_TEST_ELASTIC_JOB"
 
 
 class ElasticJob:
-    """One ringrun. `words` are its options, `program` what follows the script's name."""
+    """A run of ringrun. `words` are its options; `program` holds the arguments of the script."""
 
     def __init__(self, folder: Path, words: Sequence[str], program: Sequence[str], script: Path = PROGRAM) -> None:
         self._mark = uuid.uuid4().hex
@@ -60,7 +60,7 @@ class ElasticJob:
             assert self._news.wait_for(lambda: text in self.text, limit), f"no {text!r} in\n{self.text}"
 
     def end(self, limit: float = 90) -> int:
-        """The exit status; nothing of the job is left."""
+        """Waits for the end and returns the exit status. Checks that no process of the job is left."""
         try:
             status = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -92,7 +92,7 @@ class ElasticJob:
                 one.kill()
 
     def result(self, steps: int) -> list[list[int]]:
-        """The history, after a look whether the weights are what it makes of them."""
+        """Returns the history, after checking that a replay of it gives the same weights."""
         (line,) = [line for line in self._lines if '{"weights"' in line]
         result = json.loads(line[line.index("{") :])
         assert result["weights"] == replay(result["history"], steps)
@@ -125,7 +125,7 @@ def test_a_rank_is_lost(start, how: str) -> None:
 
 
 def test_output_without_tags(start) -> None:
-    """Ranks are watched none the less: whose fault it was is known, and what it said."""
+    """The driver still observes ranks: it names the rank that failed, and prints its output."""
     words = ["-np", "3", "--min-np", "2", "--reset-limit", "1", "--no-tag-output"]
     job = start(words, "8", "0.01", "raise:1:1:4", "raise:2:1:6")
     assert job.end() != 0 and "]<std" not in job.text, job.text
@@ -134,7 +134,7 @@ def test_output_without_tags(start) -> None:
 
 
 def test_losses_in_a_row_and_cold_starts(start) -> None:
-    """Two of four at once, then another one; without a process to fork from."""
+    """Two of four ranks are lost at the same time, then a third; no zygote exists to fork from."""
     faults = ["kill:1:1:4", "exit:1:3:4", "kill:2:0:8"]
     job = start(["-np", "4", "--min-np", "1", "--cold-start"], "12", "0", *faults)
     assert job.end() == 0, job.text
@@ -143,7 +143,7 @@ def test_losses_in_a_row_and_cold_starts(start) -> None:
 
 
 def test_it_grows_and_shrinks(start, tmp_path: Path) -> None:
-    """At commits, with nothing lost; a script that fails changes nothing."""
+    """Membership changes happen at commits, with no step lost; a script that fails changes nothing."""
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:1\n")
     words = ["--min-np", "1", "--max-np", "2", "--host-discovery-script", f"cat {hosts}"]
@@ -176,7 +176,7 @@ def test_it_is_interrupted_and_goes_on(start, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_cannot_be_read_ends_the_job(start, tmp_path: Path) -> None:
-    """In a line: to go on without it would write over it."""
+    """The job ends with a one-line message, because continuing without the snapshot would overwrite it."""
     (tmp_path / "kept" / "ringcomm-commit").mkdir(parents=True)
     job = start(
         ["-np", "1", "--min-np", "1", "--elastic-timeout", "1", "--snapshots", str(tmp_path / "kept")], "5", "0"
@@ -186,7 +186,7 @@ def test_a_snapshot_that_cannot_be_read_ends_the_job(start, tmp_path: Path) -> N
 
 
 def test_restarts_of_a_plain_program(tmp_path: Path) -> None:
-    """Which knows nothing of it. Then once too often."""
+    """Restarts a program that does not use the elastic API. Then it fails more often than --restarts allows."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import os, ringcomm\nringcomm.init()\nringcomm.barrier()\n"
@@ -202,7 +202,7 @@ def test_restarts_of_a_plain_program(tmp_path: Path) -> None:
 
 
 def test_it_gives_up(start, tmp_path: Path) -> None:
-    """After three faults in a row without a commit, with the first one's traceback; and without hosts."""
+    """A job ends after three faults in a row without a commit, with the first traceback; it also ends without hosts."""
     faults = [f"raise:{generation}:0:1" for generation in range(1, 6)]
     job = start(["-np", "2", "--min-np", "1", "--max-np", "2"], "5", "0", *faults)
     assert job.end() == 1, job.text
@@ -215,7 +215,7 @@ def test_it_gives_up(start, tmp_path: Path) -> None:
 
 
 def test_the_driver_is_killed(start) -> None:
-    """Then nothing goes on."""
+    """All processes end if the driver is killed."""
     job = start(["-np", "2", "--min-np", "1"], "100000", "0.01")
     job.wait_for("training 1 2 0")
     job.process.kill()
@@ -226,11 +226,12 @@ def test_the_driver_is_killed(start) -> None:
     "who", ["ringcomm._src.elastic.agent.zygote", "bin/mpiexec bin/prterun bin/mpirun", "ringcomm._src.launch.stub"]
 )
 def test_a_helper_is_killed(start, who: str) -> None:
-    """The ranks begin anew, as many as before: nobody of them is to blame."""
+    """The same number of ranks starts again, because no rank is at fault."""
     job = start(["-np", "2", "--min-np", "1"], "100000", "0.01")
     job.wait_for("training 1 2 0")
     helpers = [one for name in who.split() for one in job.processes(name)]
-    if who == "ringcomm._src.elastic.agent.zygote":  # ranks have its command line too, and another one may be loading
+    # ranks have its command line too, and a second zygote may be starting
+    if who == "ringcomm._src.elastic.agent.zygote":
         helpers = [one for one in helpers if one.children()]
     helpers[0].kill()
     job.wait_for("training 2 2 ")

@@ -1,4 +1,4 @@
-"""The examples, run as a user runs them."""
+"""Runs the examples as a user does."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_training_on_two_ranks(tmp_path):
     [
         pytest.param(["--dtype", "float64", "--steps", "30"], 1e-9, (2, 3), marks=pytest.mark.slow),
         (["--dtype", "float32", "--steps", "20"], 2e-4, (2, 3)),
-        (["--dtype", "float64", "--steps", "7", "--batch", "2"], 1e-9, (3,)),  # on 3 ranks, one has nothing
+        (["--dtype", "float64", "--steps", "7", "--batch", "2"], 1e-9, (3,)),  # on 3 ranks, one rank has no samples
     ],
     ids=["float64", "float32", "empty shard"],
 )
@@ -125,7 +125,9 @@ def test_custom_algorithm(ranks, tmp_path):
 
 
 def test_toy_binding(tmp_path):
-    """It is as short as the page on bindings says, prints what the page says, and holds on other numbers of ranks."""
+    """It is as short as the page on bindings says, prints the same output as there, and works on other numbers of
+    ranks.
+    """
     program, page = EXAMPLES / "toy_binding.py", (ROOT / "docs" / "writing-a-binding.md").read_text(encoding="utf-8")
     assert len(program.read_text().splitlines()) < 100
     assert mpi_case.output_of([program], tmp_path, ranks=2).strip() in page
@@ -147,8 +149,8 @@ def test_the_snippets_of_the_pages_run_and_show_it(tmp_path):
     pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/communicator.md"))
     snippets = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     program = tmp_path / "snippets.py"
-    program.write_text("\n".join(snippets))  # one job for all of them
-    text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may run into each other
+    program.write_text("\n".join(snippets))  # one job runs all snippets
+    text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may be mixed
     assert len(snippets) == 5 and text.count("rank 0 with tag 42, 40 bytes, was never received") == 1, text
     assert [text.count(f"rank {rank} of 2") for rank in range(2)] == [4, 5], text
     assert text.count("2048 samples") == text.count("[2. 2. 2.]") == 2, text

@@ -1,4 +1,4 @@
-"""However a rank ends: every process of the job is gone soon after, and the output names the rank and the cause."""
+"""All ways in which a rank ends: every process of the job ends soon after, and the output names the rank and the cause."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from ringcomm._src.training import plans
 pytestmark = pytest.mark.mpi
 
 LIMIT = 15  # seconds from the failure to the end of every process
-STARTING = 15  # for starting Python and MPI on a busy machine
+STARTING = 15  # seconds to start Python and MPI on a busy machine
 BAD = 1  # the rank that fails
 
 
-# ---- what the others are doing, and how the bad rank ends ------------------------------------------------------------
+# ---- activities of the other ranks, and ends of the bad rank ---------------------------------------------------------
 def idle():
-    """Nothing: the main thread sleeps, no operation is pending."""
+    """Sleeps in the main thread; no operation is pending."""
     while True:
         time.sleep(0.2)
 
 
 def agreeing():
-    """Waiting for an operation that the bad rank never submits."""
+    """Waits for an operation that the bad rank never submits."""
     ringcomm.allreduce(np.ones(10), name="never everywhere")
 
 
 def transferring():
-    """Large named and ordered operations, one after the other."""
+    """Runs large named and ordered operations, one after the other."""
     x = np.ones(8 << 20, np.float32)
     comm = ringcomm.communicator()
     while True:
@@ -52,12 +52,12 @@ def transferring():
 
 
 def ordered():
-    """An ordered call that the bad rank never makes."""
+    """Makes an ordered call that the bad rank never makes."""
     ringcomm.communicator().allreduce(np.ones(10))
 
 
 def joined():
-    """Out of data: waiting for the bad rank to join too."""
+    """Has no data left, and waits for the bad rank to join too."""
     ringcomm.join()
 
 
@@ -89,7 +89,7 @@ def failing(how, phase):
         globals()[phase]()
         return
     if phase == "transferring":
-        # The main thread is in the middle of a transfer when the end comes.
+        # The main thread is in the middle of a transfer when the rank ends.
         if how in ("kill", "stop", "interrupt"):
             threading.Timer(0.5, die_by, [how]).start()
             transferring()
@@ -124,7 +124,7 @@ CASES = [
         ("transferring", "on"),
         ("transferring", "off"),
     )
-    # Peers that need nothing of a rank whose script ended go on.
+    # If a script ended, peers that need nothing from its rank continue.
     if phase != "idle" or how != "end"
 ]
 
@@ -134,7 +134,7 @@ def test_the_whole_job_ends(how, phase, memory):
     result = mpi_case.start(
         3, failing, how, phase, limit=STARTING + LIMIT, variables={"RINGCOMM_SHARED_MEMORY": memory}
     )
-    assert result.status > 0, result.text  # below: the launcher itself has crashed
+    assert result.status > 0, result.text  # a negative status: the launcher itself crashed
     assert not result.left_behind, result.left_behind
     assert re.search(CAUSES[how], result.text), result.text
     assert re.search(r"\brank 1\b", result.text), result.text
@@ -144,9 +144,9 @@ def test_the_whole_job_ends(how, phase, memory):
         assert result.status == 3
 
 
-# ---- ends that are no failure ----------------------------------------------------------------------------------------
+# ---- ends that are not failures --------------------------------------------------------------------------------------
 def quiet(how):
-    """Operations, then every rank ends as `how` says, rank 1 first; nobody needs it any more."""
+    """Runs operations. Then every rank ends as `how` says, rank 1 first; no rank needs it any more."""
     ringcomm.init()
     comm = ringcomm.Communicator()
     assert ringcomm.allreduce(np.ones(2), op=ringcomm.Sum).tolist() == [ringcomm.size()] * 2
@@ -180,7 +180,7 @@ def quiet(how):
 @pytest.mark.parametrize("how", ["end", "exit 0", "caught", "thread", "shutdown"])
 @pytest.mark.parametrize("size", [1, 3])
 def test_quiet_ends(size, how):
-    # Once with MPI initialised by init(), and so finalised while Python still has objects that use it.
+    # One case initializes MPI in init(), so MPI is finalized while Python objects still use it.
     result = mpi_case.run(
         size, quiet, how, variables={"MPI4PY_RC_INITIALIZE": "0"} if how == "caught" else {}, alone=True
     )
@@ -188,11 +188,14 @@ def test_quiet_ends(size, how):
 
 
 def ended_early(how, sign):
-    """Rank 1's script ends; rank 0 goes on, and has no need of it. Each has messages for the other, which are told."""
+    """Rank 1's script ends; rank 0 continues without it.
+
+    Each rank has messages left for the other, and reports them.
+    """
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
-    atexit.register(mpi_case.say, rank, "finalises MPI next")  # of ours, the last to run
+    atexit.register(mpi_case.say, rank, "finalises MPI next")  # the last of ringcomm's exit handlers to run
     ringcomm.init()
     comm = ringcomm.communicator()
     if rank == 1:
@@ -215,7 +218,7 @@ def ended_early(how, sign):
 
 @pytest.mark.parametrize(("how", "memory"), [("end", "off"), ("shutdown", "on")])
 def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, memory, tmp_path):
-    """Should others abort meanwhile: Open MPI's launcher may crash or hang over a rank that is in there."""
+    """Another rank may abort meanwhile: Open MPI's launcher may crash or hang if a rank is in MPI_Finalize then."""
     variables = {"RINGCOMM_SHARED_MEMORY": memory}
     result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"), alone=True, variables=variables)
     assert result.lines("0 ends") and result.lines("1 fin"), result.text
@@ -266,7 +269,7 @@ def test_a_thread_that_dies_in_a_call_ends_the_job():
 
 
 def survivors():
-    """PeerLostError is raised by pending and by later calls; a script may catch it, to save its work."""
+    """Pending and later calls raise PeerLostError; a script may catch it to save its work."""
     ringcomm.init()
     comm = ringcomm.communicator()
     comm.barrier()
@@ -290,7 +293,7 @@ def survivors():
 
 
 def test_survivors_learn_who_died():
-    """Open MPI's launcher leaves survivors alone long enough to learn of it; MPICH's kills them at once."""
+    """Open MPI's launcher gives survivors time to detect the death; MPICH's launcher kills them immediately."""
     result = mpi_case.start(2, survivors, limit=STARTING + LIMIT)
     assert result.status != 0 and not result.left_behind
     lost = result.lines("lost PeerLostError")
@@ -343,9 +346,9 @@ def test_forked_children_are_told_and_harm_nothing(size):
     mpi_case.run(size, forking)
 
 
-# ---- nothing is left -------------------------------------------------------------------------------------------------
+# ---- resources after close -------------------------------------------------------------------------------------------
 def many_communicators(turns):
-    """Descriptors, threads and mappings do not grow."""
+    """The numbers of descriptors, threads and mappings do not grow."""
     import psutil
     from mpi4py import MPI
 
@@ -378,13 +381,13 @@ def test_communicators_leave_nothing(size):
     mpi_case.run(size, many_communicators, 10)
 
 
-# ---- a death that the launcher does not see --------------------------------------------------------------------------
+# ---- a death that the launcher does not notice -----------------------------------------------------------------------
 def unseen(folder):
-    """The process that the launcher knows outlives the rank, so that nobody ends the job."""
+    """The process that the launcher knows outlives the rank, so the launcher does not end the job."""
     if rank := os.fork():
         status = os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1])
         Path(folder, str(rank)).touch()
-        while len(os.listdir(folder)) < 3:  # or the launcher ends the others
+        while len(os.listdir(folder)) < 3:  # otherwise the launcher ends the other ranks
             time.sleep(0.01)
         os._exit(0 if status == -signal.SIGKILL else status % 256)
     ringcomm.init()
@@ -411,7 +414,7 @@ def unseen(folder):
         handle.wait,
         comm.barrier,
     ]
-    for work in (step, agreeing, *messages):  # it is fatal: later operations fail too
+    for work in (step, agreeing, *messages):  # the error is fatal: later operations fail too
         try:
             work()
         except ringcomm.PeerLostError as error:
@@ -434,9 +437,9 @@ def test_a_death_that_the_launcher_does_not_see(memory, tmp_path):
     assert len(result.lines("init (1,)")) == 4, result.text
 
 
-# ---- which rank died, said by us -------------------------------------------------------------------------------------
+# ---- ringcomm reports which rank died --------------------------------------------------------------------------------
 def dying():
-    """As soon as init() has returned on rank 1, or any time later."""
+    """Kills rank 1 as soon as init() has returned there."""
     ringcomm.init()
     if ringcomm.rank() == BAD:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -445,7 +448,7 @@ def dying():
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "socket"])
 def test_a_killed_rank_is_named_whatever_the_output_is(kind, tmp_path):
-    """The launcher and the guardian write to one open file: two would overwrite each other."""
+    """The launcher and the guardian write to one open file. Separate open files would overwrite each other."""
     here, there = socket.socketpair()
     command = [LAUNCHER, "-n", "3", sys.executable, mpi_case.__file__, __file__, dying.__name__, "()"]
     path = tmp_path / "output"

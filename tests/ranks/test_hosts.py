@@ -1,7 +1,7 @@
-"""Jobs between hosts as users start them: MPI's default network module and the other one, mpiexec and ringrun.
+"""Jobs between hosts as users start them: by mpiexec and ringrun, on each of MPI's network modules.
 
-A host is a set of namespaces with its own network, name and memory (benchmarks/cluster.py). Every kind of traffic is in
-cases_hosts.py. Nothing may hang, and no message may be left in MPI at the end.
+A host is a set of namespaces with its own network, name and memory (benchmarks/cluster.py). cases_hosts.py
+runs every kind of traffic. No job may hang, and no message may be left in MPI at the end.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ pytestmark = [pytest.mark.mpi, pytest.mark.skipif(bool(namespaces.missing()), re
 
 
 def program_on(folder: Path, cases: Sequence[str] = CASES) -> list[str]:
-    """The command of each rank, which leaves a file in `folder` when it has ended."""
+    """Returns the command of each rank, which leaves a file in `folder` when it has ended."""
     return [sys.executable, "-u", str(HERE / "cases_hosts.py"), str(folder), *cases]
 
 
 def check_ends(folder: Path, ranks: int, done: subprocess.CompletedProcess[str]) -> None:
     ended = sorted(int(path.stem) for path in folder.glob("*.done"))
     assert done.returncode == 0 and ended == list(range(ranks)), f"ranks {ended} ended\n{done.stdout}"
-    # UCX's own words for the same are "unexpected tag-receive descriptor ... was not matched".
+    # UCX reports the same as "unexpected tag-receive descriptor ... was not matched".
     assert "MPI still holds" not in done.stdout and "unexpected" not in done.stdout, done.stdout
 
 
@@ -44,7 +44,7 @@ def start(folder: Path, hosts: int, per_host: int, cases: tuple[str, ...], netmo
         line, variables = cluster.command(str(LAUNCHER), program, per_host)
         if launcher == "ringrun":
             slots = ",".join(f"{address}:{per_host}" for address in cluster.addresses)
-            # The launcher runs in the switch, whose interface has another name than those of the hosts.
+            # The launcher runs in the switch, whose interface name differs from that of the hosts.
             of_open_mpi = ["--network-interfaces", f"{NETWORK}.0/24", "--tcp"]
             network = [f"--mpi-args=-iface {BRIDGE}"] if KIND == "mpich" else of_open_mpi
             ringrun = [sys.executable, "-m", "ringcomm", "run", "-np", str(hosts * per_host), "-H", slots]
@@ -64,7 +64,7 @@ def start(folder: Path, hosts: int, per_host: int, cases: tuple[str, ...], netmo
 
 
 def test_two_hosts(tmp_path: Path) -> None:
-    """Named operations first: their control messages come from any rank."""
+    """Named operations run first, because they receive control messages from any rank."""
     start(tmp_path, 2, 1, CASES, "default", "mpiexec")
 
 
@@ -82,7 +82,7 @@ def test_hosts(tmp_path: Path, hosts: int, per_host: int, netmod: str, launcher:
 
 @pytest.mark.slow
 def test_again_and_again(tmp_path: Path) -> None:
-    """Messages that are lost now and then: MPICH 5.0 on UCX lost a posted receive from any rank in 2 jobs of 3."""
+    """Repeats a job to detect rare losses: MPICH 5.0 on UCX lost a posted receive from any rank in 2 jobs of 3."""
     for turn in range(10):
         folder = tmp_path / str(turn)
         os.mkdir(folder)

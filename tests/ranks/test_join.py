@@ -1,4 +1,4 @@
-"""Ranks that run out of data: what the others get is what they would get without them, until all have joined."""
+"""Join: ranks without data join, and until all have joined the other ranks get the results of a smaller job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FLOAT = np.dtype(np.float32)
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def reduced(op, inputs, size):
-    """Of the ranks that gave something, in a set of `size`."""
+    """Returns the reduction of the inputs of ranks that contributed, in a set of `size` ranks."""
     dtype = inputs[0].dtype
     if dtype.kind == "b":
         return (np.logical_or if op in (Sum, Average, Max) else np.logical_and).reduce(inputs)
@@ -36,7 +36,7 @@ def reduced(op, inputs, size):
 
 
 class Step:
-    """One step of a rank with data: every kind of operation, submitted in an order of its own, on one set."""
+    """One step of a rank with data on one set: every kind of operation, in a different order on each rank."""
 
     def __init__(self, process_set, active, number, seed):
         self.set, self.active, self.number = process_set, active, number
@@ -157,7 +157,7 @@ def epochs(seed, level):
     part = ProcessSet([0, 2])
     ringcomm.init(process_sets=[part] if size_is(3) else None)
     rank, size = ringcomm.rank(), ringcomm.size()
-    random = np.random.default_rng(seed)  # the same on every rank
+    random = np.random.default_rng(seed)  # identical on every rank
     for epoch in range(4):
         steps = random.integers(0, 4, size)
         for number in range(steps[rank]):
@@ -166,7 +166,7 @@ def epochs(seed, level):
                     Step(one, [r for r in one.ranks if steps[r] > number], number, epoch).run()
         last = ringcomm.join()
         assert steps[last] == max(steps)
-        assert len(set(ringcomm.allgather(np.array([last])).tolist())) == 1  # on all ranks the same; all are back
+        assert len(set(ringcomm.allgather(np.array([last])).tolist())) == 1  # all ranks return the same last rank
         Step(ringcomm.global_process_set, list(range(size)), 1, epoch).run()
 
 
@@ -191,15 +191,15 @@ def test_unequal_steps(size, level, variables):
     mpi_case.run(size, epochs, size, level, variables=variables, alone=bool(level))
 
 
-# ---- what it costs, what it refuses ----------------------------------------------------------------------------------
+# ---- costs and refusals ----------------------------------------------------------------------------------------------
 def waiting():
-    """A rank that waits in join sleeps. It answers all the same, also a large operation."""
+    """A rank that waits in join sleeps, but still takes part in operations, also in large ones."""
     ringcomm.init()
     if ringcomm.rank() == 0:
         begun = time.process_time()
         assert ringcomm.join() == 1
         used = time.process_time() - begun
-        assert used < 1, used  # of two seconds
+        assert used < 1, used  # the wait takes two seconds
     else:
         time.sleep(1)
         big = np.full(1 << 20, 3.0, np.float32)
@@ -233,7 +233,8 @@ def refusals():
             thread.join()
             assert seen == [True, True]
         else:
-            assert ringcomm.allreduce(np.ones(1), op=Sum).tolist() == [2]  # nameless: counted anew after the join
+            # the numbers of operations without names restart after the join
+            assert ringcomm.allreduce(np.ones(1), op=Sum).tolist() == [2]
             with pytest.raises(ringcomm.RankJoinedError, match="have joined") as error:
                 ringcomm.add_process_set(both)
             assert error.value.ranks == (2,)
@@ -241,7 +242,7 @@ def refusals():
             ringcomm.join()
         assert ringcomm.allreduce(np.ones(1), op=Sum).tolist() == [3]
     part = ringcomm.add_process_set(both)
-    if rank in both:  # a join of its own; the world waits for it as for anything
+    if rank in both:  # a separate join of this set; operations of the world wait for these ranks as usual
         if rank == 0:
             assert ringcomm.allreduce(np.ones(1), op=Sum, process_set=part).tolist() == [1]
         assert ringcomm.join(process_set=part) == 0
@@ -282,7 +283,7 @@ def test_a_rank_leaves_instead_of_joining():
 
 
 def stalled():
-    """Rank 1 has joined, rank 2 does nothing: it is rank 2 that the others name; and all is well afterwards."""
+    """Rank 1 has joined, rank 2 does nothing: the other ranks name rank 2, and later calls succeed."""
     ringcomm.init()
     rank = ringcomm.rank()
     if rank == 0:

@@ -1,4 +1,6 @@
-"""Ranks that disagree: the same typed exception on every rank, saying who gave what, and the next operation works."""
+"""Ranks that disagree: every rank raises the same typed exception, which names each rank's value; the next operation
+works.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from ringcomm import threads
 
 F, X = np.float32, np.ones(4, np.float32)
 
-# What one rank does instead of comm.allreduce(X, Sum), and what the message must hold of it.
+# The call of one rank in place of comm.allreduce(X, Sum), and words of the expected message.
 ODD_ORDERED = {
     "dtype": (lambda comm: comm.allreduce(X.astype(np.float64)), ("float32", "float64")),
     "width": (lambda comm: comm.allreduce(np.ones(4, np.int32)), ("float32", "int32")),
@@ -34,7 +36,7 @@ ODD_ORDERED = {
 @pytest.mark.parametrize("odd", ODD_ORDERED)
 def test_ordered_calls(odd, odd_rank, memory):
     call, words = ODD_ORDERED[odd]
-    usual = "usual" if odd == "name" else ""  # names are compared where both are given
+    usual = "usual" if odd == "name" else ""  # names are compared only if both ranks give one
 
     def program(comm):
         with pytest.raises(ringcomm.MismatchError) as caught:
@@ -76,7 +78,7 @@ def test_closing_while_others_call():
 @pytest.mark.parametrize("memory", ["on", "off"])
 @pytest.mark.parametrize("started", [0, 1])
 def test_closing_while_others_wait_in_a_non_blocking_call(memory, started):
-    """`started`: calls that rank 1 has begun and not waited for; the others have begun one more."""
+    """`started`: calls that rank 1 has begun but not waited for; the other ranks have begun one more."""
 
     def program(comm):
         calls = [comm.iallreduce(X) for _ in range(started)]
@@ -139,7 +141,7 @@ def test_named_operations(size, odd_rank, variables):
 
 
 def a_rank_leaves(early):
-    """Rank 1 shuts down; operations that need it fail on the others, now and later; process sets without it live on."""
+    """Rank 1 shuts down. Operations that need it fail on the other ranks; process sets without it still work."""
     ringcomm.init(process_sets=[[0, 2]])
     assert ringcomm.allreduce(X, name="all").tolist() == X.tolist()
     comm = ringcomm.communicator()
@@ -175,7 +177,7 @@ def test_a_rank_that_shuts_down(early, variables):
 
 
 def wrong_rows():
-    """One rank is told another number of rows than a rank gives: an error on all, and the next call works."""
+    """One rank expects another number of rows than a rank sends: all ranks raise an error, and the next call works."""
     ringcomm.init()
     comm = ringcomm.communicator()
     rows = [3] * comm.size
@@ -183,7 +185,7 @@ def wrong_rows():
     x = np.full(3, comm.rank, np.float32)
     with pytest.raises(ringcomm.MismatchError, match="rows"):
         comm.allgather(x, rows=wrong)
-    for _ in range(2):  # each believes that all have as many as it has
+    for _ in range(2):  # each rank expects its own number of rows from all ranks
         mine = 2 + (comm.rank == 0)
         with pytest.raises(ringcomm.MismatchError, match="shape"):
             comm.allgather(np.zeros((mine, 3), np.float32), rows=[mine] * comm.size)

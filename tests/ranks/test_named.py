@@ -1,5 +1,7 @@
-"""Named operations over MPI: every function against plain arithmetic, in any order, fused, on 1 to 5 ranks; `init` and
-`shutdown`."""
+"""Named operations over MPI, on 1 to 5 ranks: each function compared with plain arithmetic, in any order, and fused.
+
+Also `init` and `shutdown`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,7 @@ pytestmark = pytest.mark.mpi
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def everything():
-    """Each function once, by each rank on its own data, in an order of its own; results against those of plain
-    NumPy."""
+    """Calls each function once, on different data and in a different order on each rank, and compares with plain NumPy."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     for dtype in (np.float32, np.float64, np.float16, np.int8, np.int64, np.uint8, np.bool_):
@@ -77,7 +78,7 @@ def test_every_function_without_a_launcher():
 
 # ---- order, fusion, names --------------------------------------------------------------------------------------------
 def shuffled(rounds, tensors):
-    """Ranks submit the same names in orders of their own, several rounds, some in place, some grouped."""
+    """Ranks submit the same names in different orders, in several rounds, some in place, some grouped."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     rng = np.random.default_rng(rank)
@@ -115,7 +116,7 @@ def test_any_order(size, variables):
 
 
 def nameless(count):
-    """More nameless operations than names that they share, many in flight, of changing shapes."""
+    """Submits more operations without names than there are cached numbers; many are in flight, with changing shapes."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     handles = [ringcomm.allreduce_async(np.full(k % 3, rank + k, np.int64), op=ringcomm.Sum) for k in range(count)]
@@ -188,7 +189,7 @@ def again(times):
         ringcomm.init()
         assert ringcomm.is_initialized()
         assert ringcomm.allreduce(np.ones(2) * turn, name="x").tolist() == [turn, turn]
-        if turn % 2 and ringcomm.rank() == 0:  # one rank is early
+        if turn % 2 and ringcomm.rank() == 0:  # one rank calls it early
             ringcomm.shutdown()
         ringcomm.shutdown()
 

@@ -1,4 +1,4 @@
-"""Process sets over MPI: made at init and later, overlapping, of one rank; what they refuse."""
+"""Process sets over MPI: created at init and later, overlapping, with a single rank; and their refusals."""
 
 from __future__ import annotations
 

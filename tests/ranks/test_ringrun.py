@@ -1,4 +1,4 @@
-"""ringrun and ringcomm.run with real ranks: output, ends of every kind, results."""
+"""ringrun and ringcomm.run with real ranks: output, results, and all ways in which a job ends."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def script(tmp_path):
 
 
 def nobody_left(path):
-    """No process that runs this file, soon."""
+    """Waits until no process runs this file."""
     deadline = time.monotonic() + 5
     while True:
         left = [
@@ -173,7 +173,7 @@ def test_what_does_not_run_at_all(tmp_path):
 
 
 def test_ranks_that_do_not_start_in_time(tmp_path):
-    """A launcher that waits, as for a password."""
+    """Simulates a launcher that waits, for example for a password."""
     slow = tmp_path / "mpirun"
     slow.write_text("#!/bin/sh\nsleep 60\n")
     slow.chmod(0o755)
@@ -184,7 +184,9 @@ def test_ranks_that_do_not_start_in_time(tmp_path):
 
 
 def test_a_good_end_is_one_that_every_rank_has_reported(tmp_path):
-    """Open MPI 5's launcher ends with 0 when the connection to a host is lost."""
+    """Reports of all ranks are required, because Open MPI 5's launcher exits with 0 if the connection to a host is
+    lost.
+    """
     launcher = tmp_path / "mpirun"
     said = ["rank 0 started on a", "rank 1 started on b", "rank 0 on a ended with exit status 0"]
     for last, status in (("rank 1 on b ended with exit status 0", 0), ("", 1)):
@@ -198,7 +200,7 @@ def test_a_good_end_is_one_that_every_rank_has_reported(tmp_path):
 
 
 def test_slurm_is_used_inside_an_allocation(script, tmp_path, monkeypatch):
-    """A stand-in for srun that starts the ranks by the MPI's own launcher."""
+    """Replaces srun with a script that starts the ranks by the MPI's own launcher."""
     from ringcomm._src.launch.mpi import launcher
 
     srun = tmp_path / "srun"
@@ -332,7 +334,7 @@ def test_arguments_that_contradict():
 
 @pytest.mark.parametrize("how", ["raise", "kill"])
 def test_the_others_survive(how, tmp_path):
-    """MPICH ends all ranks when one is killed by a signal, whatever it is told."""
+    """Skips "kill" under MPICH, whose launcher always ends all ranks if a signal kills one."""
     if how == "kill" and find().family != "Open MPI":
         pytest.skip("MPICH's launcher ends the job")
     script = tmp_path / "survive.py"

@@ -1,4 +1,4 @@
-"""A million mixed collectives: what a rank holds (memory, descriptors, shared memory) stops growing."""
+"""A million mixed collectives: a rank's memory, descriptors and shared memory stop growing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def mixed(calls, settled):
     ringcomm.init()
     comm = ringcomm.communicator()
     size, rank = comm.size, comm.rank
-    rng = random.Random(7)  # the same on every rank
+    rng = random.Random(7)  # identical on every rank
     arrays = {n: np.ones(n, np.float32) for n in (1, 3, 100, 257, 1000, 5000, 40_000)}
     shared = {n: comm.empty(n) for n in (1000, 40_000)}
 
@@ -64,7 +64,7 @@ def mixed(calls, settled):
 
 
 def held():
-    """Resident bytes without shared ones, shared ones, descriptors, threads."""
+    """Returns resident private bytes, shared bytes, descriptors and threads."""
     process = psutil.Process()
     memory = process.memory_info()
     return memory.rss - memory.shared, memory.shared, len(os.listdir("/proc/self/fd")), process.num_threads()

@@ -1,4 +1,4 @@
-"""Ranks that wait say for what, since when and for whom; and give up if they are told to."""
+"""Ranks that wait report the operation, the time and the missing ranks; they fail after the limit, if one is set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mpi
 
 
 def late(absent, shared):
-    """One rank submits what the others wait for 1.5 s later. `shared`: it has something else to wait for meanwhile."""
+    """One rank submits 1.5 s late. `shared`: all ranks have a second operation that it waits for meanwhile."""
     ringcomm.init()
     ringcomm.barrier()
     other = ringcomm.allreduce_async(np.ones(1), name="other") if shared else None
@@ -32,7 +32,7 @@ def late(absent, shared):
 @pytest.mark.parametrize("absent", [0, 2])
 def test_a_warning_names_tensors_times_and_ranks(absent):
     result = mpi_case.run(3, late, absent, False, variables={"RINGCOMM_STALL_WARN_SECONDS": "0.6"})
-    if absent == 0:  # it sleeps, so the others can only say that it is one of those who are missing
+    if absent == 0:  # the coordinator sleeps, so the other ranks only know that it may be among the missing ranks
         for rank in (1, 2):
             assert f"ringcomm: rank {rank} waits for other ranks:" in result.text, result.text
         assert result.text.count("'allreduce.first late' since 0 s") >= 2
@@ -63,7 +63,7 @@ def given_up(absent):
         else:
             raise AssertionError
     else:
-        time.sleep(3)  # long after the others have given up, and long before they give up what follows
+        time.sleep(3)  # long after the other ranks have failed, and long before they abandon the next operation
         try:
             ringcomm.allreduce(np.ones(1), name="never")
         except ringcomm.RankLeftError:
@@ -119,7 +119,7 @@ def test_ordered_calls_warn_too(memory, who):
 
 
 def never_meet() -> None:
-    """As a script whose ranks have different numbers of batches: one rank is past the loop, another is within."""
+    """Simulates ranks with different numbers of batches: one rank has left the loop, another is still in it."""
     import ringcomm
 
     ringcomm.init()

@@ -1,5 +1,7 @@
-"""mpi4py's collectives as calls of a ringcomm.Communicator: each is described once, and made blocking, non-blocking or
-persistent from that."""
+"""mpi4py's collectives as calls of a ringcomm.Communicator.
+
+Each collective is described once. Its blocking, non-blocking and persistent forms are made from that description.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,12 @@ class Plan:
 
 
 def in_place(spec: Any) -> bool:
-    """mpi4py takes None for IN_PLACE where a buffer is needed."""
+    """Returns True for IN_PLACE. mpi4py treats None in place of a buffer as IN_PLACE."""
     return spec is None or (isinstance(spec, type(MPI.IN_PLACE)) and spec == MPI.IN_PLACE)
 
 
 def op_of(op: Any, array: Any) -> Any:
-    """ringcomm has no reductions of long double. They run as a function of the user's there."""
+    """Returns a user op for long double, which ringcomm's reductions do not support."""
     if array.dtype.char not in "gG":
         return op
     return ringcomm.Op.create(op.Reduce_local)
@@ -62,7 +64,7 @@ class Plans:
         x = elements(buf).given
         return Plan("broadcast", {"x": x, "root": root, "out": x})
 
-    # ---- one part a rank ---------------------------------------------------------------------------------------------
+    # ---- one part per rank -------------------------------------------------------------------------------------------
     def _own_part(self, whole: Any) -> Any:
         count = whole.size // self.comm.size
         return whole[self.comm.rank * count : (self.comm.rank + 1) * count]
@@ -96,7 +98,7 @@ class Plans:
 
     # ---- parts of different lengths ----------------------------------------------------------------------------------
     def gatherv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Plan:
-        """Only the root knows the counts; ringcomm asks for them on every rank, or on none."""
+        """Only the root knows the counts; ringcomm needs them on every rank, or on no rank."""
         if self.comm.rank != root:
             return Plan("gatherv", {"x": elements(sendbuf).given, "root": root})
         parts = Parts(recvbuf, self.comm.size)
@@ -104,7 +106,7 @@ class Plans:
         return Plan("gatherv", {"x": x, "root": root, "out": parts.packed}, [], [parts.unpack])
 
     def scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> Plan:
-        """Only the root knows the counts; ringcomm takes the same ones on every rank."""
+        """Only the root knows the counts; ringcomm needs the same counts on every rank."""
         size, here = self.comm.size, self.comm.rank == root
         parts = Parts(sendbuf, size) if here else None
         given = np.array(parts.counts if parts else [0] * size)
@@ -165,8 +167,11 @@ class Plans:
         return self._reduce_scatter(sendbuf, out, recvcounts or self._all_counts(out.flat.size), op)
 
     def _reduce_scatter(self, sendbuf: Any, out: Elements, counts: list[int], op: Any) -> Plan:
-        """MPI's result in place begins where the input does. ringcomm's takes the place of this rank's part of the
-        input, and any other overlap is refused: the result therefore goes to a separate array first."""
+        """Writes the result to a separate array first if it is in place.
+
+        MPI's result begins where the input does. ringcomm's result replaces this rank's part of the input, and
+        ringcomm refuses any other overlap.
+        """
         x, part = out if in_place(sendbuf) else elements(sendbuf), out.flat[: counts[self.comm.rank]]
         result = part.copy() if np.shares_memory(x.flat, part) else part
         arguments = {"x": x.given, "counts": counts, "op": op_of(op, x.flat), "out": result}
@@ -174,7 +179,7 @@ class Plans:
 
 
 class Collectives:
-    """The upper-case methods: X, Ix and X_init of every plan x."""
+    """The upper-case methods: X, Ix and X_init for every plan x."""
 
     comm: ringcomm.Communicator
 

@@ -1,10 +1,10 @@
-"""Horovod's own tests, unchanged, on ringcomm by `ringcomm.as_horovod`: run under mpiexec, all ranks at once.
+"""Runs Horovod's own tests, unchanged, on ringcomm by `ringcomm.as_horovod`, under mpiexec on all ranks.
 
     mpiexec -n 2 python horovod_suite.py /path/to/horovod/test test_torch.py [pattern of Class::test ...]
 
 pytest reads the tests from that folder (of Horovod's repository); they need the packages mock and parameterized.
 Prints each failure, the skipped tests by reason, and a line of totals. horovod_verdicts.py names the tests that are
-left out, with the reasons.
+skipped, with the reasons.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "20"  # a test that fails on one rank ends on the others
+os.environ["HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"] = "20"  # ends a test on the other ranks if it fails on one rank
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 
 import pytest
@@ -34,7 +34,7 @@ from ringcomm._src.named import basics, runtime
 from ringcomm._src.named import build as util
 
 WORLD = MPI.COMM_WORLD
-LIMIT = 400.0  # seconds that one test may take before every rank shows where it is
+LIMIT = 400.0  # seconds that one test may take before every rank prints its stack
 
 
 def in_thread(target: Any, args: Any = (), name: str | None = None, daemon: bool = True, silent: bool = False) -> Any:
@@ -55,7 +55,7 @@ def set_ids_and_ranks() -> dict[int | None, list[int]]:
 
 
 class Ranks:
-    """Starts each test on all ranks together, and joins their outcomes."""
+    """Starts each test on all ranks together, and combines their outcomes."""
 
     def __init__(self, module: str, patterns: list[str]) -> None:
         self.module, self.patterns = module, patterns
@@ -74,7 +74,7 @@ class Ranks:
         self.reason, self.wrong, began = "", "", time.monotonic()
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         yield
-        if self.wrong:  # before the other ranks are asked, which may be waiting for this one
+        if self.wrong:  # before the exchange with the other ranks, which may still wait in the test
             print(f"FAILED {self.name(item)} on rank {WORLD.rank}:\n{self.wrong}", flush=True)
         outcomes = WORLD.allgather((self.reason, bool(self.wrong)))
         faulthandler.cancel_dump_traceback_later()

@@ -1,10 +1,10 @@
-"""The tests of Horovod's suites that do not run on ringcomm, or not today, and why."""
+"""Horovod's tests that do not run on ringcomm, with the reasons. horovod_suite.py skips them."""
 
 from __future__ import annotations
 
 import fnmatch
 
-DIFFERENT = {  # what ringcomm does instead, deliberately (docs/migrating-from-horovod.md)
+DIFFERENT = {  # deliberate differences of ringcomm (docs/migrating-from-horovod.md)
     "*.test_horovod_join_allgather": "join works with every operation, where Horovod refuses",
     "*.test_horovod_join_broadcast": "join works with every operation, where Horovod refuses",
     "*.test_horovod_join_alltoall": "join works with every operation, where Horovod refuses",
@@ -13,7 +13,7 @@ DIFFERENT = {  # what ringcomm does instead, deliberately (docs/migrating-from-h
     "*_duplicate_name_error": "the first operation has ended when the second is submitted: there is no cycle",
     "*.test_horovod_allreduce_process_set_id_error": "a set without this rank is a ValueError",
 }
-NOT_TODAY = {  # what the test needs of versions that are gone
+NOT_TODAY = {  # tests that need versions of packages that are no longer available
     "test_keras.*": "TensorFlow 1",
     "test_compute_worker.*": "horovod.tensorflow.data: the data service for Spark",
     "test_torch.test_broadcast_state": "an optimizer class of torch that takes any parameters: Muon takes matrices",
@@ -35,7 +35,7 @@ NOT_TODAY = {  # what the test needs of versions that are gone
 
 
 def verdict(module: str, test: str) -> str:
-    """Why a test is left out; "" if it is run."""
+    """Returns why a test is skipped; "" if it runs."""
     name = f"{module.removesuffix('.py')}.{test}"
     for table, what in ((DIFFERENT, "different"), (NOT_TODAY, "needs")):
         for pattern, reason in table.items():

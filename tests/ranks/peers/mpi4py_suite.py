@@ -1,8 +1,8 @@
-"""mpi4py's own tests of collectives and of messages, on ringcomm.Communicator: run under mpiexec, all ranks at once.
+"""Runs mpi4py's own tests of collectives and messages on ringcomm.Communicator, under mpiexec on all ranks.
 
     mpiexec -n 2 python mpi4py_suite.py /path/to/mpi4py/test [pattern of module.Class.test ...]
 
-The tests are read from that folder (of mpi4py's source distribution or repository) and get an adapter for
+The tests are read from that folder (of mpi4py's source distribution or repository). An adapter replaces
 MPI.COMM_WORLD and MPI.COMM_SELF. Prints each failure, the skipped tests by reason, and a line of totals.
 """
 
@@ -25,7 +25,7 @@ from mpi_communicator import Communicator
 
 import ringcomm
 
-MODULES = {  # and the tests of each that call a communicator
+MODULES = {  # modules, and for each a pattern of the tests that call a communicator
     "test_cco_buf": "*",
     "test_cco_nb_buf": "*",
     "test_cco_nb_vec": "*",
@@ -37,7 +37,7 @@ MODULES = {  # and the tests of each that call a communicator
     "test_op": "*.testCreate",
     "test_p2p_buf": "*",
 }
-NOT_EXPRESSIBLE = {  # patterns of names, and what ringcomm does not have
+NOT_EXPRESSIBLE = {  # patterns of names, and the feature that ringcomm does not have
     "*.testBcastTypeIndexed": "derived datatypes",
     "*.testAlltoallwBottom*": "derived datatypes",
     "*.TestReduceLocal.*": "no call of a communicator: MPI.Op.Reduce_local",
@@ -54,10 +54,10 @@ DIFFERENT = {  # patterns of names, and what ringcomm does instead, deliberately
     "test_msgspec.*.testNotContiguous": "a strided array is sent as a copy of its elements, where mpi4py refuses it",
     "test_msgspec.*.testByteOrder": "an array of foreign byte order is a TypeError, where mpi4py has a BufferError",
 }
-# Modules that are left out. They need: test_*_inter, intercommunicators; test_p2p_buf_matched, matched probes;
+# Modules that are not run. They need: test_*_inter, intercommunicators; test_p2p_buf_matched, matched probes;
 # test_p2p_buf_part, partitioned messages; test_cco_ngh_*, test_cco_pr_ngh_*, graphs that name a neighbour twice;
 # test_*_obj, messages of Python objects.
-LIMIT = 40.0  # seconds that one test may take before every rank shows where it is
+LIMIT = 40.0  # seconds that one test may take before every rank prints its stack
 
 
 class Substitute(types.ModuleType):
@@ -75,9 +75,9 @@ class Substitute(types.ModuleType):
 
 def cases(folder: str, substitute: Substitute, patterns: list[str]) -> list[unittest.TestCase]:
     sys.path.insert(0, folder)
-    importlib.import_module("arrayimpl")  # which wants MPI's datatypes only
+    importlib.import_module("arrayimpl")  # needs MPI's datatypes only
     found: list[unittest.TestCase] = []
-    mpi4py.MPI = substitute  # what `from mpi4py import MPI` gives the tests
+    mpi4py.MPI = substitute  # the result of `from mpi4py import MPI` in the tests
     try:
         for name, wanted in MODULES.items():
             module = importlib.import_module(name)
@@ -108,7 +108,7 @@ def main(folder: str, *patterns: str) -> int:
     substitute = Substitute()
     for case in cases(folder, substitute, list(patterns) or ["*"]):
         reason, wrong = run(case)
-        if wrong:  # before the others are asked, which may be waiting for this rank
+        if wrong:  # before the exchange with the other ranks, which may still wait in the test
             print(f"FAILED {case.id()} on rank {world.rank}:\n{wrong}", flush=True)
         outcomes = world.allgather((reason, bool(wrong)))
         reason, wrong = next((reason for reason, _ in outcomes if reason), ""), any(wrong for _, wrong in outcomes)

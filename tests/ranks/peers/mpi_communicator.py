@@ -1,4 +1,7 @@
-"""A communicator with mpi4py's names that calls ringcomm: what the suites get for MPI.COMM_WORLD and MPI.COMM_SELF."""
+"""A communicator with mpi4py's names that calls ringcomm.
+
+It replaces MPI.COMM_WORLD and MPI.COMM_SELF in the suites.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,11 @@ def tag_of(tag: int) -> int:
 
 
 class Communicator(Collectives):
-    """Messages besides the collectives. Synchronous and ready sends are plain ones; buffered ones send a copy in the
-    background. Persistent messages begin anew at each start, for ringcomm has none."""
+    """Messages, in addition to the collectives. Synchronous and ready sends are plain sends.
+
+    Buffered sends send a copy in the background. ringcomm has no persistent messages, so each start begins a new
+    message.
+    """
 
     def __init__(self, comm: ringcomm.Communicator) -> None:
         self.comm = comm
@@ -124,7 +130,7 @@ class Communicator(Collectives):
     def Isendrecv_replace(
         self, buf: Any, dest: int, sendtag: int = 0, source: int = MPI.ANY_SOURCE, recvtag: int = MPI.ANY_TAG
     ) -> Request:
-        """Copies the data to send first: ringcomm has this call in its blocking form only."""
+        """Copies the data to send first, because ringcomm has this call in its blocking form only."""
         return self.Isendrecv(elements(buf).flat.copy(), dest, sendtag, buf, source, recvtag)
 
     def _sends(self, buf: Any, dest: int, tag: int) -> Callable[[], Any]:

@@ -1,4 +1,4 @@
-"""mpi4py's requests, made of ringcomm's handles, message requests and prepared calls."""
+"""mpi4py's requests, implemented with ringcomm's handles, message requests and persistent calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import ringcomm
 
 
 def fill(status: Any, found: Any) -> None:
-    """Puts a status of ringcomm's into one of mpi4py's."""
+    """Copies a status of ringcomm into one of mpi4py."""
     if status is not None and found is not None:
         status.source = MPI.PROC_NULL if found.source == ringcomm.PROC_NULL else found.source
         status.tag = MPI.ANY_TAG if found.tag == ringcomm.ANY_TAG else found.tag
@@ -21,7 +21,7 @@ def fill(status: Any, found: Any) -> None:
 
 
 class Request:
-    """A call under way; null without one. `after` runs once it is done."""
+    """A pending call; null without one. `after` runs when it has finished."""
 
     def __init__(self, handle: Any = None, after: Callable[[], None] | None = None) -> None:
         self._handle, self._after = handle, after
@@ -90,7 +90,7 @@ class Request:
 
 
 class Prequest(Request):
-    """A prepared call: `begin` starts it and returns a handle to wait on."""
+    """A persistent call: `begin` starts it and returns a handle to wait on."""
 
     def __init__(self, begin: Callable[[], Any] | None = None, after: Callable[[], None] | None = None) -> None:
         super().__init__(None, after)
@@ -116,7 +116,7 @@ NULL = Request()
 
 
 class Several:
-    """A send and a receive that are waited for together, as a handle. The result is the last one's."""
+    """A send and a receive that one handle waits for. The result is that of the last one."""
 
     def __init__(self, *handles: Any) -> None:
         self._handles = handles

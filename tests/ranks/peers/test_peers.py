@@ -1,9 +1,9 @@
-"""Test suites of peers as found, against ringcomm by adapters. PyTorch's is in tests/bindings/torch_distributed.
+"""Runs unchanged test suites of other libraries on ringcomm. PyTorch's is in tests/bindings/torch_distributed.
 
 mpi4py's tests of collectives and messages are not part of its package: RINGCOMM_PEER_MPI4PY names the folder `test` of
 its source distribution or repository.
 
-Seen with mpi4py of August 2026, on 2 and 3 ranks: 472 tests pass with MPICH 5.0.2 and 470 with Open MPI 5.0.11, of 639;
+Results with mpi4py of August 2026, on 2 and 3 ranks: 472 tests pass with MPICH 5.0.2 and 470 with Open MPI 5.0.11, of 639;
 none fails. mpi4py_suite.py names the others with the reason: 133 need parts of MPI that ringcomm does not have, 4 see a
 deliberate difference, and mpi4py itself skips 30 to 32 (30 need CuPy or Numba).
 
@@ -25,7 +25,9 @@ import launching  # noqa: E402
 
 SOURCE = os.environ.get("RINGCOMM_PEER_MPI4PY", "")
 HOROVOD = os.environ.get("RINGCOMM_PEER_HOROVOD", "")
-MODULES = {  # of Horovod: the framework, and how many tests pass at least; not those that need what is gone
+# modules of Horovod: the framework, and the least number of tests that pass, without those that
+# need old packages
+MODULES = {
     "test_torch": ("torch", 93),
     "test_adasum_pytorch": ("torch", 0),
     "test_common": ("torch", 5),
@@ -46,7 +48,7 @@ MODULES = {  # of Horovod: the framework, and how many tests pass at least; not 
 @pytest.mark.timeout(660)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_suite_of_mpi4py(ranks: int, tmp_path: Path) -> None:
-    """Every test passes that the calls of ringcomm can express."""
+    """Runs every test that ringcomm's calls can express; all pass."""
     folder = Path(SOURCE).resolve()
     assert (folder / "arrayimpl.py").is_file(), f"RINGCOMM_PEER_MPI4PY={SOURCE} holds no tests of mpi4py"
     text = launching.output_of([HERE / "mpi4py_suite.py", folder], tmp_path, ranks, timeout=600)

@@ -1,4 +1,4 @@
-"""One cluster for the tests of a file."""
+"""Provides one cluster for the tests of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import slurm_cluster
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[slurm_cluster.Cluster]:
-    """A cluster of three nodes. The parameter, if there is one, is how slurmd finds the processes of a job."""
+    """A cluster of three nodes. The optional parameter is the way in which slurmd finds the processes of a job."""
     if slurm_cluster.missing():
         pytest.skip(slurm_cluster.missing())
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:

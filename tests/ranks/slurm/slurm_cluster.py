@@ -1,7 +1,7 @@
-"""A Slurm cluster on this machine: a controller and nodes, each in namespaces of its own, for tests as root.
+"""A Slurm cluster on this machine: a controller and nodes, each in separate namespaces, for tests as root.
 
-Each node has its own network, host name, process ids and /dev/shm, so that Slurm, MPI and ringcomm take it for a host.
-Nothing in /etc is read or written. Ending the controller's first process ends every process of the cluster.
+Each node has a private network, host name, process ids and /dev/shm, so that Slurm, MPI and ringcomm treat it as a
+host. Nothing in /etc is read or written. Ending the controller's first process ends every process of the cluster.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ slurmd -D -N {host} -f {run}/slurm.conf & wait $!
 
 
 def missing() -> str:
-    """Why there can be no cluster here; empty if there can."""
+    """Returns why no cluster can run here; empty if one can."""
     absent = [name for name in NEEDED if shutil.which(name) is None]
     if os.geteuid() != 0:
         return "a Slurm cluster in namespaces needs root"
@@ -91,10 +91,10 @@ def missing() -> str:
 
 
 class Cluster:
-    """Started when it is made.
+    """A cluster, which its constructor starts.
 
-    `folder`: with a short path, for sockets; it is the cluster's own. `tracking`: how slurmd finds the processes of a
-    job, `linuxproc` (by parents) or `cgroup`.
+    `folder`: a private folder with a short path, for sockets. `tracking`: how slurmd finds the processes of a job,
+    `linuxproc` (by parents) or `cgroup`.
     """
 
     def __init__(self, folder: Path, nodes: int, cpus: int = 2, tracking: str = "linuxproc") -> None:
@@ -139,8 +139,10 @@ class Cluster:
     def run(
         self, command: Sequence[str | Path], variables: Mapping[str, str] | None = None, limit: float = 60
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command on the controller. Its standard error is in its output. After `limit` seconds, which fails,
-        all jobs are cancelled."""
+        """Runs a command on the controller. Its output includes standard error.
+
+        After `limit` seconds the call fails, and all jobs are cancelled.
+        """
         first = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children").read_text().split()[0]
         entering = ["nsenter", "--target", first, *NAMESPACES.split(), "--", "env", "-C", str(self.folder)]
         there = {**os.environ, "SLURM_CONF": f"{self.folder}/slurm.conf", **(variables or {})}
@@ -162,7 +164,7 @@ class Cluster:
         return subprocess.CompletedProcess(command, process.returncode, text)
 
     def lose(self, number: int) -> None:
-        """A node loses its power."""
+        """Kills a node, as a power failure does."""
         self.run(["bash", "-c", f"kill -9 $(cat {self.folder}/holder.{number})"])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Jobs under a real Slurm: ranks that MPI does not know, ranks that die, nodes that are lost."""
+"""Jobs under a real Slurm: ranks that MPI does not know, ranks that die, nodes that fail."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_srun_with_its_plugin_on_two_nodes(cluster):
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(2, 2), pytest.param(3, 4, marks=pytest.mark.slow)])
 def test_every_kind_of_traffic(cluster, tmp_path, nodes, ranks):
-    """On libfabric: on UCX, MPICH 5.0.2 itself fails under Slurm's pmi2 (docs/running.md)."""
+    """Runs on libfabric: on UCX, MPICH 5.0.2 itself fails under Slurm's pmi2 (docs/running.md)."""
     words = ["srun", PMI, f"-N{nodes}", f"-n{ranks}", *program_on(tmp_path)]
     check_ends(tmp_path, ranks, cluster.run(words, environment() | NETMODS["ofi"], limit=200))
 
@@ -70,7 +70,7 @@ def test_every_kind_of_traffic(cluster, tmp_path, nodes, ranks):
 @pytest.mark.slow
 @pytest.mark.skipif(OPEN, reason="tests a fault of MPICH on UCX")
 def test_every_kind_of_traffic_on_ucx(cluster, tmp_path):
-    """In some jobs MPI_Init does not return, or aborts the job: these say nothing of ringcomm."""
+    """Ignores jobs in which MPI_Init does not return or aborts, because that is not a fault of ringcomm."""
     for case in CASES:
         for attempt in range(5):
             folder = tmp_path / f"{case}{attempt}"

@@ -1,7 +1,7 @@
-"""The job scripts of docs/slurm.md, run as they stand, and the table of pairs of MPI and plugin, measured.
+"""Runs the job scripts of docs/slurm.md unchanged, and measures the table of pairs of MPI and plugin.
 
-WRITE_TABLES=1 writes that table into the page. Beside the environment's own MPI it has Debian's, where they are
-installed, and Intel's, if INTEL_MPI_LIBRARY names its library.
+WRITE_TABLES=1 writes that table into the page. It has the environment's own MPI, Debian's MPIs if they are installed,
+and Intel's if INTEL_MPI_LIBRARY names its library.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def block(words: str) -> str:
 
 
 def submit(cluster: Cluster, script: str, *flags: str, program: str = TRAIN) -> Callable[[], str]:
-    """Returns what reads the job's output."""
+    """Submits a job. Returns a function that reads its output."""
     folder = cluster.folder
     for file in folder.glob("output*"):
         file.unlink()
@@ -107,7 +107,7 @@ def check_training(said: str, steps: int = 60) -> list[list[int]]:
 
 @pytest.mark.parametrize("how", ["signal", "limit"])
 def test_a_time_limit_and_a_requeue(cluster, how):
-    """Slurm's signal comes up to a minute early."""
+    """A job is stopped and requeued. Slurm sends its signal up to a minute early."""
     steps, flags = (60, ()) if how == "signal" else (500, ("--time=1", "--signal=B:TERM@15"))
     read = elastic(cluster, block("--requeue"), steps, *flags)
     until(read, "training 1 2 0")
@@ -117,7 +117,7 @@ def test_a_time_limit_and_a_requeue(cluster, how):
         cluster.run(["scancel", "--batch", "--signal=TERM", job])
 
     def read_and_start() -> str:
-        """Slurm starts a requeued job after two minutes, or on request."""
+        """Starts the requeued job and reads its output. Without a request Slurm starts it only after two minutes."""
         if "PENDING" in cluster.run(["squeue", "-h", "-j", job, "-o", "%T"]).stdout:
             cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
         return read()

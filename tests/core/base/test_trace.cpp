@@ -1,4 +1,5 @@
-// The trace ring: what goes in comes out, oldest first, cut to fit; what does not fit is counted.
+// Tests the trace ring: it returns events oldest first, truncates texts, and counts the events it
+// dropped.
 #include "base/trace.hpp"
 #include "base/trace_text.hpp"
 
@@ -14,13 +15,14 @@ static void off_records_nothing() {
   CHECK(ring.drain().empty() && ring.dropped() == 0);
 }
 
-// For every capacity and number of events: the last `capacity` come out, in order; the others were dropped.
+// For every capacity and number of events: returns the last `capacity` events in order, and drops
+// the earlier ones.
 static void keeps_the_newest() {
   for (std::size_t capacity : {0u, 1u, 2u, 7u}) {
     Trace ring(capacity);
     ring.enable(true);
     std::uint64_t dropped = 0, next = 0;
-    for (std::size_t events : {0u, 1u, 3u, 7u, 8u, 20u, 2u}) {  // one ring, drained again and again
+    for (std::size_t events : {0u, 1u, 3u, 7u, 8u, 20u, 2u}) {  // one ring, drained repeatedly
       const std::uint64_t first = next;
       for (std::size_t i = 0; i < events; ++i) {
         const auto begin = static_cast<std::int64_t>(next);
@@ -55,7 +57,7 @@ static void cuts_text() {
   CHECK(out[1].category == std::string() && out[1].name == longest && out[1].detail == std::string(30, 'd'));
 }
 
-// Every event of every thread comes out or is counted as dropped.
+// Checks that every event of every thread is returned or counted as dropped.
 static void many_threads() {
   Trace ring(100);
   ring.enable(true);
@@ -100,7 +102,7 @@ static void text_of_events() {
         has(two, R"("tid":1,)"));
   CHECK(writer.row("b") == 2 && writer.row("c") == 4);
   CHECK(has(writer.text({}), R"("tid":4,"args":{"name":"c"}})"));
-  TraceText calls(0, false);  // one row for a group's calls; messages in none, for they overlap
+  TraceText calls(0, false);  // one row for a group's calls; messages have no row, because they overlap
   const TraceEvent third[] = {event_of("run", "call 7 of group a", "ring"), event_of("queue", "call 8 of group a", ""),
                               event_of("message", "send to 1 in group a", "tag 5"), event_of("run", "call of b", "")};
   const std::string three = calls.text(third);

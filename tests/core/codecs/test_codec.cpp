@@ -1,4 +1,4 @@
-// The cast codec against the kernels' own cast and the scalar reference.
+// Tests the cast codec against the kernels' cast and the scalar reference.
 #include <algorithm>
 #include <optional>
 
@@ -46,7 +46,7 @@ void test_round_trip(Pair pair, std::size_t count, Random& random) {
   check_equal("what it leaves", pair.data, block, decoded);
   codec->decode(wire.data(), codec->capacity(count), back.data(), count);
   check_equal("decode", pair.data, back, decoded);
-  // What was decoded once survives the wire unchanged: every rank can hold the owner's bits.
+  // Decoded values pass the wire unchanged: every rank can hold the owner's bits.
   Array again(pair.wire, count, 0);
   codec->encode({}, back.data(), count, again.data());
   check_equal("encode again", pair.wire, again, encoded);

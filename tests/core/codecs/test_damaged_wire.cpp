@@ -1,4 +1,4 @@
-// Bytes that no encoder has made: a decoder writes into its block only, or throws.
+// Tests bytes that no encoder makes: a decoder writes into its block only, or throws.
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -15,9 +15,10 @@ namespace {
 constexpr std::size_t kCount = 1500, kGuard = 64;
 constexpr DType kData[] = {DType::float32, DType::float16, DType::bfloat16, DType::float64};
 
-// Whether both ways of decoding take it. Neither reads past the message (so says ASan), nor writes past the block.
+// Returns whether both decoders accept the message. Neither reads past the message (checked by
+// ASan), nor writes past the block.
 bool taken(Codec& codec, DType data, const std::vector<std::byte>& message, std::size_t count = kCount) {
-  const std::vector<std::byte> exact(message);  // no room behind it
+  const std::vector<std::byte> exact(message);  // no spare room after it
   int times = 0;
   for (const bool adds : {false, true}) {
     std::vector<std::byte> block(count * size_of(data) + kGuard);
@@ -44,7 +45,7 @@ std::vector<Wire> all() {
   return wires;
 }
 
-// run(codec, data, a message of kCount elements)
+// Calls run(codec, data, a message of kCount elements).
 template <class Run>
 void each_codec(const Run& run) {
   Random random(7);
@@ -104,7 +105,7 @@ void append(std::vector<std::byte>& bytes, const Part& part) {
   bytes.insert(bytes.end(), from, from + sizeof part);
 }
 
-// As Golomb-Rice codes, in as many bytes as they fill.
+// Encodes gaps as Golomb-Rice codes, in the fewest bytes that hold them.
 const unsigned low = gap_code(find_wire("topk").amount).low;
 
 std::vector<unsigned char> coded(std::initializer_list<std::size_t> gaps) {
@@ -120,7 +121,7 @@ std::vector<unsigned char> coded(std::initializer_list<std::size_t> gaps) {
   return bytes;
 }
 
-// A head that says so many entries and bytes of gaps, so many values, and these gaps.
+// Returns a message with this number of entries, of gap bytes and of values, and with these gaps.
 std::vector<std::byte> sparse(std::size_t entries, std::size_t gap_bytes, std::size_t values,
                               const std::vector<unsigned char>& gaps) {
   std::vector<std::byte> bytes;
@@ -147,12 +148,12 @@ void sparse_messages_that_lie() {
   for (std::size_t gap = 0; gap < 5000; ++gap)
     CHECK(taken(*top, DType::float32, sparse(2, {gap, gap + 3}), 2 * gap + 5));
   CHECK(taken(*top, DType::float32, sparse(1, {4'999'999}), 5'000'000));
-  CHECK(!takes(sparse(1, {300})) && !takes(sparse(2, {200, 99})));  // behind the last element
-  CHECK(!takes(sparse(1, {100'000})));                              // by far
-  CHECK(!takes(sparse(3, {0, 1})));                                 // fewer places than values
-  CHECK(!takes(sparse(1, {0, 77, 5})));                             // more
-  CHECK(!takes(sparse(1, 2, 1, {0, 0})));                           // a byte that says nothing
-  CHECK(!takes(sparse(1, 3, 1, {255, 255, 255})));                  // a number that does not end
+  CHECK(!takes(sparse(1, {300})) && !takes(sparse(2, {200, 99})));  // after the last element
+  CHECK(!takes(sparse(1, {100'000})));                              // far after it
+  CHECK(!takes(sparse(3, {0, 1})));                                 // fewer indices than values
+  CHECK(!takes(sparse(1, {0, 77, 5})));                             // more indices than values
+  CHECK(!takes(sparse(1, 2, 1, {0, 0})));                           // a superfluous byte
+  CHECK(!takes(sparse(1, 3, 1, {255, 255, 255})));                  // a number without an end
   CHECK(!takes(sparse(301, 2, 2, {0, 0})));                         // more entries than elements
   CHECK(!takes(sparse(0xFFFFFFFFu, 2, 2, {0, 0})) && !takes(sparse(2, 0xFFFFFFF8u, 2, {0, 0})));
 }

@@ -1,4 +1,4 @@
-// Encoders that lose something: equal bits from every instruction set, and nothing lost that is not held back.
+// Tests lossy encoders: equal bits from every instruction set, and the residual holds all losses.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -31,7 +31,8 @@ void every_instruction_set() {
   CHECK(kernels::use_instruction_set(usual));
 }
 
-// The block holds what all others decode; what that leaves out is owed, to the last bit but for the sum's rounding.
+// Checks that the block holds the values that all ranks decode, and that the residual is the exact
+// difference, apart from the sum's rounding.
 void what_is_left_out_is_owed() {
   Random random(2);
   for (const Wire wire : lossy()) {
@@ -48,7 +49,7 @@ void what_is_left_out_is_owed() {
   }
 }
 
-// Over many calls all of what was given arrives, but for what is owed at the end.
+// Checks that over many calls all inputs arrive, except for the final residual.
 void nothing_is_lost() {
   Random random(3);
   constexpr std::size_t kCount = 3001, kCalls = 50, kOne[] = {kCount};
@@ -74,7 +75,8 @@ void nothing_is_lost() {
   }
 }
 
-// Groups with one are NaN everywhere, as they would be without encoding, and poison nothing.
+// Checks groups with infinities: they are NaN on all ranks, as without encoding, and do not
+// persist.
 void infinities_are_seen_and_not_kept() {
   Random random(4);
   const float bad[] = {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
@@ -106,7 +108,7 @@ void extremes() {
         const Encoded one = encode(wire, values, &residual);
         if (one.wire.empty()) continue;
         for (std::size_t i = 0; i < count; ++i) {
-          // A sum of magnitudes may be infinite, and then a mean is none.
+          // A sum of magnitudes may be infinite, and then it has no mean.
           CHECK(std::isfinite(one.next[i]));
           if (size == 0) CHECK(one.left[i] == 0);
         }
@@ -115,7 +117,7 @@ void extremes() {
   }
 }
 
-// Rounded by chance, the mean of what arrives is what was given.
+// Checks that with random rounding the mean of the results is the input.
 void chance_is_fair() {
   for (const Wire wire : {with("int8", 1), with("int4", 1), with("ternary", 1)}) {
     constexpr std::size_t kCount = 512;
@@ -135,7 +137,7 @@ void chance_is_fair() {
     }
     for (std::size_t i = 0; i < kCount; ++i) {
       const double mean = sums[i] / kCalls, variance = std::max(0.0, squares[i] / kCalls - mean * mean);
-      constexpr double kRare = .004;  // of what may not have come at all
+      constexpr double kRare = .004;  // allowance for values so rare that none may have arrived
       CHECK(std::abs(mean - static_cast<double>(values[i])) <= 5 * std::sqrt(variance / kCalls) + kRare);
     }
   }
@@ -157,7 +159,7 @@ void what_each_keeps() {
   };
   CHECK(error(find_wire("int8")) < .04 && error(find_wire("int4")) < .7);
   CHECK(error(find_wire("onebit")) < 1 && error(find_wire("ternary")) < 1);
-  for (const float share : {.01f, .1f}) {  // the largest, about as many as asked for
+  for (const float share : {.01f, .1f}) {  // keeps the largest values, about as many as requested
     const Encoded one = encode(with("topk", 0, share), values, nullptr);
     const auto kept =
         static_cast<double>(std::count_if(one.left.begin(), one.left.end(), [](float x) { return x != 0; }));
@@ -176,7 +178,7 @@ void what_each_keeps() {
     CHECK(signs.left[i] == (std::abs(values[i]) < 2 ? 0.f : std::copysign(2.f, values[i])));
 }
 
-// Halves and float64 go through float32.
+// Checks that 16-bit floats and float64 are encoded by way of float32.
 void other_dtypes() {
   Random random(8);
   for (const Wire wire : lossy()) {
@@ -194,7 +196,8 @@ void other_dtypes() {
   }
 }
 
-// Of a large tensor what is owed next goes past the cache, where it lies so that it can.
+// Checks large tensors, whose next residuals are stored past the cache if their alignment allows
+// it.
 void large_tensors() {
   Random random(9);
   constexpr std::size_t kLarge = std::size_t{1} << 20, kCount = 3001;
@@ -225,7 +228,8 @@ void large_tensors() {
   CHECK(kernels::use_instruction_set(usual));
 }
 
-// Bits of a place: 3 in 100 above the entropy of the gaps at most, where the share is known.
+// Checks that the bits per index are at most 3 % above the entropy of the gaps, if the share is
+// known.
 void places_cost_what_they_must() {
   constexpr std::size_t kElements = 1 << 20;
   Random random(11);
@@ -250,7 +254,7 @@ void feedback_of_parts() {
     for (std::size_t i = 0; i < written; ++i) feedback.after(0)[i] = feedback.before(0)[i] + value;
   };
   step(1, 1, 4);
-  step(2, 1, 2);  // the others are still owed
+  step(2, 1, 2);  // the other residuals remain
   CHECK(feedback.before(0)[3] == 1);
   step(2, 1, 2);
   feedback.undo(0, 1, 1);
@@ -258,7 +262,7 @@ void feedback_of_parts() {
   CHECK((residual == std::vector<float>{3, 2, 1, 1}));
   step(1, 5, 4);
   feedback.undo_all();
-  step(3, 1, 1);  // nothing of the undone call is left
+  step(3, 1, 1);  // nothing of the undone call remains
   feedback.scale(2);
   residual.assign(feedback.residual(0).begin(), feedback.residual(0).end());
   CHECK((residual == std::vector<float>{8, 4, 2, 2}));

@@ -1,5 +1,5 @@
-// The table of wire formats; what is chosen for data that travels encoded; and which schedules serve an encoder whose
-// bytes are its rank's own.
+// Tests the table of wire formats, the choice of algorithm for encoded data, and the schedules that
+// an encoder with rank-specific output allows.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -39,7 +39,7 @@ void the_table() {
   }
 }
 
-// As many bytes on the wire are run alike, whatever they say.
+// Checks that equal numbers of bytes on the wire get equal prices, whatever they encode.
 void bytes_on_the_wire_are_priced() {
   const Encoding half = encoding_of(find_wire("bfloat16"), DType::float32);
   for (const int size : {2, 4, 8}) {
@@ -49,7 +49,7 @@ void bytes_on_the_wire_are_priced() {
       CHECK(dense.size() == narrow.size());
       for (std::size_t i = 0; i < dense.size(); ++i) {
         CHECK(narrow[i].price.bytes == dense[i].price.bytes);
-        CHECK(narrow[i].price.seconds > dense[i].price.seconds);  // it is encoded, and more is reduced
+        CHECK(narrow[i].price.seconds > dense[i].price.seconds);  // encoding takes time, and more elements are reduced
       }
     }
     const auto whole = menu.options("ring", 64 << 20, true),
@@ -57,11 +57,11 @@ void bytes_on_the_wire_are_priced() {
     CHECK(sent[0].price.bytes == whole[0].price.bytes / 2 && sent[0].price.reduced == whole[0].price.reduced);
     CHECK(sent[0].price.seconds < whole[0].price.seconds);
     const auto fixed = menu.options("ring", 64 << 20, true, false, {1 << 20, 2}, half);
-    CHECK(fixed[0].cut == whole[0].cut || (fixed[0].cut == ringcomm::Cut{1 << 20, 2}));  // what is given holds
+    CHECK(fixed[0].cut == whole[0].cut || (fixed[0].cut == ringcomm::Cut{1 << 20, 2}));  // a given cut is kept
   }
 }
 
-// A channel asks for what a call sends.
+// Checks that a channel prices the bytes that a call sends.
 void a_channel_prices_the_wire() {
   const auto hub = make_threads_hub(2);
   on_ranks(2, [&](int rank) {
@@ -74,12 +74,12 @@ void a_channel_prices_the_wire() {
     const std::size_t dense = channel.choose(call).cut.segment;
     call.wire = find_wire("bfloat16");
     CHECK(channel.choose(call).cut.segment == 2 * dense);
-    call.dtype = DType::int32;  // not shortened
+    call.dtype = DType::int32;  // its wire format is not shortened
     CHECK(channel.choose(call).cut.segment == dense);
   });
 }
 
-// Adds the rank to what it encodes: as an encoder does that adds what its rank still owes.
+// A codec that adds the rank to the data, as an encoder adds its rank's residual.
 class OwnBytes final : public Codec {
  public:
   explicit OwnBytes(int rank) : rank_(rank) {}
@@ -116,7 +116,8 @@ bool equal_with_own_bytes(const Algorithm& algorithm, int size) {
   return std::all_of(results.begin(), results.end(), [&](const auto& one) { return one == results[0]; });
 }
 
-// Those that it is said of; others may be equal too, and encode partial sums.
+// Counts the schedules that are marked as encoding each element once; others may have equal bits
+// too, but encode partial sums.
 void what_is_encoded_once() {
   int with = 0, without = 0;
   for (const Algorithm& algorithm : algorithms()) {

@@ -1,5 +1,5 @@
-// Calls whose buffers lie elsewhere: segments go through memory that the host's calls work on. The buffers here are in
-// the host's memory too, as a stand-in's are, so that the way can be taken without a device.
+// Tests calls whose buffers are on a device: segments are staged in host memory. The buffers here
+// are in host memory too, as a stand-in's are, so that the route can be tested without a device.
 
 #include "device/stand_in.hpp"
 #include "host_ranks.hpp"
@@ -68,7 +68,8 @@ void check_all(RankContext& context) {
   }
 }
 
-// In place, in fragments, and with inputs that are scaled first because somebody stands in.
+// Makes calls in place, in fragments, and with inputs that are scaled first because a rank
+// contributes a substitute.
 void check_fragments(RankContext& context) {
   std::vector<float> first(1000, 1.0f), second(kLong, 2.0f);
   Call call;
@@ -83,7 +84,7 @@ void check_fragments(RankContext& context) {
   for (const float value : second) CHECK(value == 6 * size);
 }
 
-// One rank's array is the host's: an error that says so, on every rank, and the next call works.
+// Passes a host array on one rank: every rank gets an error that says so, and the next call works.
 void check_mixed(RankContext& context) {
   if (context.size == 1) return;
   Arrays arrays;
@@ -100,7 +101,8 @@ void check_mixed(RankContext& context) {
   check_fragments(context);
 }
 
-// What no rank can do is refused before anything moves, as of the host's memory, and the next call works.
+// Makes calls that no rank supports: they are refused before data moves, as for host memory, and
+// the next call works.
 void check_refused(RankContext& context) {
   Arrays arrays;
   Call call = call_of(Collective::broadcast, arrays, context.rank, context.size, 100);

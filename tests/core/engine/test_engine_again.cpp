@@ -1,5 +1,5 @@
-// Requests that are prepared once and submitted again and again, with operations that are held, dropped, or failed
-// before.
+// Tests requests that are prepared once and submitted repeatedly, after operations that were held,
+// dropped, or failed.
 #include "engine_ranks.hpp"
 
 using namespace ringcomm;
@@ -12,7 +12,8 @@ struct Again {
   Op_ op;
 };
 
-// `odd`: one that this rank prepares with another length than the others.
+// Prepares requests. `odd`: one of this rank's requests has a different length than on the other
+// ranks.
 std::vector<Again> prepare(std::size_t names, bool odd) {
   std::vector<Again> all(names);
   for (std::size_t i = 0; i < names; ++i) {
@@ -63,7 +64,7 @@ void rounds(int size, bool threaded, std::size_t odd_rounds) {
   });
 }
 
-// In flight, a name is refused; what was prepared can be submitted later.
+// Submits a name that is in flight, which is refused. The prepared request can be submitted later.
 void refused() {
   constexpr int kSize = 2;
   const auto hub = make_threads_hub(kSize);

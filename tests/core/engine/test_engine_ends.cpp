@@ -79,7 +79,8 @@ void never_meets(int size, bool joins, bool busy) {
   });
 }
 
-// Rank 1 does not submit: rank 0 (or a rank that is not the coordinator) gives up, and then the name works again.
+// Rank 1 does not submit. Rank 0, or a rank that is not the coordinator, cancels the operation;
+// then the name works again.
 void stalls(int size, int absent) {
   const auto hub = make_threads_hub(size);
   std::barrier step(size);

@@ -1,4 +1,5 @@
-// Ranks that join: they take part in what the others have without giving anything, until all have joined.
+// Tests ranks that join: they take part in the other ranks' operations without data, until all have
+// joined.
 #include "engine/agreement/agreement.hpp"
 #include "join_walker.hpp"
 
@@ -65,7 +66,7 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
     }
     CHECK(r.engine->pending().empty());
     plan->close();
-    if (threaded && seed % 2) end.arrive_and_wait();  // else who comes from the join leaves at once
+    if (threaded && seed % 2) end.arrive_and_wait();  // otherwise a rank leaves immediately after the join
     r.engine->leave();
     if (!threaded) end.arrive_and_wait();
   });

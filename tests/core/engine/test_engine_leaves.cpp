@@ -1,4 +1,5 @@
-// Ranks that leave, at any moment: what had been agreed is done, and what needs them fails, typed, and names who began.
+// Tests ranks that leave at any moment. Agreed operations complete; operations that need a departed
+// rank fail with a typed error that names the rank that left first.
 #include <atomic>
 #include <chrono>
 
@@ -8,7 +9,7 @@ using namespace ringcomm;
 
 namespace {
 
-// One rank works for a while and leaves; the others are at anything.
+// One rank works for a while and leaves; the other ranks are at any point of their work.
 void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -38,10 +39,10 @@ void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
     } else {
       const Op_ waits = r.engine->submit(0, named("last", last));
       CHECK(is_left(r.outcome(waits), leaver, "last"));
-      for (const Op_& op : ops) CHECK(!r.outcome(op));  // what the leaver has done, all have done
+      for (const Op_& op : ops) CHECK(!r.outcome(op));  // operations that the leaver completed, every rank completes
       CHECK(is_left(r.outcome(r.engine->submit(0, named("later", last))), leaver, "later"));
       std::vector<std::int32_t> still(10, 1);
-      CHECK(!r.outcome(r.engine->submit(1, named("still", still))));  // a set without the leaver lives
+      CHECK(!r.outcome(r.engine->submit(1, named("still", still))));  // a set without the leaver still works
       check_data(still, size - 1);
     }
     for (const auto& d : data) check_data(d, size);
@@ -50,8 +51,8 @@ void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
   });
 }
 
-// The last rank leaves, which ends the one before it, and so on down to rank 0: every rank names who began, whichever
-// goodbye it reads first.
+// The last rank leaves, which ends the rank before it, and so on down to rank 0. Every rank names
+// the rank that left first, whichever goodbye it reads first.
 void leave_in_a_row(int size) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -61,7 +62,7 @@ void leave_in_a_row(int size) {
     std::vector<std::int32_t> data(10, 1);
     CHECK(!r.outcome(r.engine->submit(0, named("all", data))));
     if (rank != size - 1) {
-      if (rank == 0) {  // idle until all the others have gone: it reads their goodbyes in any order
+      if (rank == 0) {  // idle until all other ranks have left: it reads their goodbyes in any order
         for (int peer = 1; peer < size; ++peer) gone[static_cast<std::size_t>(peer)].wait(false);
       }
       CHECK(is_left(r.outcome(r.engine->submit(0, named("x", data))), size - 1, "x"));
@@ -87,7 +88,8 @@ void all_leave_at_once(int size) {
   });
 }
 
-// `agreed`: the leaver goes once a bucket has run, so surely after the step was agreed; else when it may not have been.
+// Leaves in a step. `agreed`: the rank leaves once a bucket has run, which is after the step was
+// agreed; otherwise possibly before.
 void leave_in_a_step(int size, bool agreed) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -101,7 +103,7 @@ void leave_in_a_step(int size, bool agreed) {
     if (agreed) {
       plan->ready(0);
       while (!plan->bucket_done(0)) std::this_thread::sleep_for(std::chrono::microseconds(200));
-      end.arrive_and_wait();  // else the word of the leaver may come before the bucket is done
+      end.arrive_and_wait();  // otherwise the leaver's goodbye may arrive before the bucket is done
     }
     if (rank == size - 1) {
       r.engine->leave();
@@ -115,7 +117,8 @@ void leave_in_a_step(int size, bool agreed) {
   });
 }
 
-// The coordinator is idle, so nobody confirms that the leaver goes; it goes all the same, and its peer learns of it.
+// The coordinator is idle and does not confirm the departure. The rank leaves all the same, and its
+// peer learns it.
 void leave_while_the_coordinator_sleeps() {
   const auto hub = make_threads_hub(2);
   std::barrier step(2);
@@ -136,7 +139,8 @@ void leave_while_the_coordinator_sleeps() {
   });
 }
 
-// What was agreed before a rank left is done by all: the group is agreed as a whole, and its first member has run.
+// Every rank completes work that was agreed before a rank left: the group is agreed together, and
+// its first member has run.
 void leave_with_agreed_work(int size, int leaver) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -144,7 +148,7 @@ void leave_with_agreed_work(int size, int leaver) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> token(1, 1), large(std::size_t{1} << 20, 1);
     NamedRequest first = named("first", token), second = named("second", large);
-    first.call.collective = Collective::broadcast;  // so that they are not fused
+    first.call.collective = Collective::broadcast;  // prevents that they are fused
     const auto ops = r.engine->submit_group(0, {first, second});
     CHECK(!r.outcome(ops[0]));
     if (rank == leaver) r.engine->leave();
@@ -155,7 +159,7 @@ void leave_with_agreed_work(int size, int leaver) {
   });
 }
 
-// A rank that has completed a step may leave at once: the others complete it too.
+// Leaves immediately after a step: the other ranks complete the step too.
 void leave_after_a_step(int size) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);

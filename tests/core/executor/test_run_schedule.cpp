@@ -1,4 +1,5 @@
-// Every algorithm of every collective, at every number of ranks, size and cut, against what the collective promises.
+// Tests every algorithm of every collective, at every number of ranks, size and cut, against the
+// definition of the collective.
 #include <atomic>
 #include <cstring>
 #include <string>
@@ -30,7 +31,7 @@ Values sums(int size, std::size_t count) {
   return out;
 }
 
-// Rank i's part: unequal, and some empty.
+// Returns the sizes of the ranks' parts: equal, or unequal with some empty.
 std::vector<std::size_t> parts_of(std::size_t count, int size, bool equal) {
   std::vector<std::size_t> parts;
   const auto ranks = static_cast<std::size_t>(size);
@@ -51,7 +52,7 @@ std::vector<Extent> consecutive(Values& memory, std::size_t first, const std::ve
 
 Layout listed(std::vector<Extent> blocks, std::size_t segment, const std::vector<std::size_t>& all) {
   const Layout own = Layout::listed(std::move(blocks), sizeof(Value), segment);
-  const std::size_t largest = *std::max_element(all.begin(), all.end());  // known to every rank
+  const std::size_t largest = *std::max_element(all.begin(), all.end());  // equal on all ranks
   return Layout::listed(largest / segment + 1, own.blocks(), own.item_size(),
                         [own](std::size_t block, std::size_t k) { return own.at(block, k); });
 }
@@ -59,7 +60,7 @@ Layout listed(std::vector<Extent> blocks, std::size_t segment, const std::vector
 void allreduce(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& cut) {
   const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, seat.size);
   Values input = values(seat.rank, count), output(count, -1);
-  const bool in_place = seat.random() % 2;  // ranks may differ in this
+  const bool in_place = seat.random() % 2;  // may differ between ranks
   void* const data = in_place ? input.data() : output.data();
   Layout layout = Layout::even(data, count, schedule->blocks, sizeof(Value), cut.segment);
   seat.run(schedule, std::move(layout), in_place ? nullptr : input.data(), options_of(cut, kType, Op::average));
@@ -147,7 +148,8 @@ void scan(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cut& 
   CHECK(ranks == 0 || output == sums(ranks, count));
 }
 
-// Nobody leaves before everybody has entered. One counter per barrier.
+// Checks that no rank leaves a barrier before all have entered it. There is one counter per
+// barrier.
 void barriers(const Algorithm& algorithm, int size, int times) {
   std::vector<std::atomic<int>> entered(static_cast<std::size_t>(times));
   on_seats(size, [&](Seat& seat) {
@@ -176,14 +178,14 @@ void run_one(Seat& seat, const Algorithm& algorithm, std::size_t count, const Cu
     case Collective::alltoall:
       return alltoall(seat, algorithm, count, cut);
     case Collective::barrier:
-      return;  // barriers()
+      return;  // barriers() tests it
     case Collective::scan:
     case Collective::exscan:
       return scan(seat, algorithm, count, cut);
   }
 }
 
-// Calls follow one another without a barrier between, under three tags.
+// Makes calls one after another without a barrier between them, under three tags.
 void every_algorithm(int size) {
   const auto p = static_cast<std::size_t>(size);
   on_seats(size, [&](Seat& seat) {
@@ -200,7 +202,8 @@ void every_algorithm(int size) {
   });
 }
 
-// Scales are applied once to each element, in the order pre, reduction, post; also where there is nothing to send.
+// Checks that scales apply once to each element, in the order pre, reduction, post, also without
+// anything to send.
 void scaling(int size) {
   on_seats(size, [&](Seat& seat) {
     for (const std::string_view name : algorithm_names(Collective::allreduce)) {
@@ -219,7 +222,8 @@ void scaling(int size) {
   });
 }
 
-// Where several ranks compute one value they take its operands in one order, so rounding does not tell them apart.
+// Checks that ranks that compute one value combine its operands in one order, so that rounding is
+// equal.
 void equal_bits(int size) {
   constexpr std::size_t kCount = 3000;
   for (const std::string_view name : algorithm_names(Collective::allreduce)) {

@@ -1,4 +1,5 @@
-// What goes wrong while a schedule runs: ranks that disagree, ranks that are lost, tasks that are given up.
+// Tests errors while a schedule runs: ranks that disagree, ranks that are lost, and tasks that are
+// cancelled.
 #include <atomic>
 #include <optional>
 
@@ -26,8 +27,9 @@ std::unique_ptr<Task> allreduce(Seat& seat, std::vector<float>& data, std::strin
   return seat.task(schedule, std::move(layout), nullptr, options_of({segment, 4, kLongestMessage}, DType::float32));
 }
 
-// The rank that gets less than it wants says so; the one that gets more has an error from its transport. Whoever is
-// first gives up, and what the other still waits for never comes.
+// Checks that the rank that gets less than expected reports it, and that the rank that gets more
+// has an error from its transport. The first rank to fail cancels its task, and the other rank's
+// data never arrives.
 void sizes_differ(std::size_t count) {
   const auto hub = make_threads_hub(2);
   std::atomic<int> told{0};
@@ -49,7 +51,8 @@ void sizes_differ(std::size_t count) {
   CHECK(told >= 1);
 }
 
-// One rank dies in the middle; whoever notices gives up, and is lost to the others in turn. Buffers go at once.
+// Kills one rank in the middle. A rank that notices cancels, and is lost to the other ranks in
+// turn. Buffers are freed immediately.
 void lost_in_transfer(std::string_view algorithm, unsigned seed) {
   constexpr int kSize = 4;
   const int victim = static_cast<int>(seed % kSize);
@@ -73,7 +76,7 @@ void lost_in_transfer(std::string_view algorithm, unsigned seed) {
     }
     if (seed % 2) task->abandon();
     if (seed % 3) {
-      task.reset();  // without a word before
+      task.reset();  // without a message first
       data.reset();
     } else {
       task->abandon();
@@ -85,7 +88,7 @@ void lost_in_transfer(std::string_view algorithm, unsigned seed) {
   CHECK(failed >= 1);
 }
 
-// A task that is dropped leaves nothing in the transport, and other tasks go on.
+// Drops a task: nothing remains in the transport, and other tasks continue.
 void dropped() {
   on_seats(2, [&](Seat& seat) {
     std::vector<float> data(50000, 1.0F), other(50000, 1.0F);
@@ -132,7 +135,7 @@ void refused() {
   scaled.pre.factor = 2;
   Layout listed = Layout::listed({{reinterpret_cast<std::byte*>(data.data()), 10}}, sizeof(float), 10);
   CHECK(kind_of(with({}), listed, scaled) == ErrorKind::internal);
-  // Blocks that should be of one size: only a copy between them tells.
+  // These blocks should have equal sizes: only a copy between them shows the error.
   Schedule copying = with({copy_block(0, 1)});
   copying.blocks = 2;
   auto* const bytes = reinterpret_cast<std::byte*>(data.data());

@@ -1,5 +1,6 @@
-// Schedules made at random, which no algorithm would think of, against an interpreter that runs all ranks in lockstep
-// and takes the meaning in schedule.hpp literally; with and without a codec.
+// Tests random schedules, unlike those of any algorithm, with and without a codec. The reference is
+// an interpreter that runs all ranks in lockstep and follows the definitions in schedule.hpp
+// literally.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -19,8 +20,8 @@ namespace {
 using Block = std::vector<float>;
 using Blocks = std::vector<Block>;  // of one rank: data, then temporaries
 
-// Keeps the upper half of every float that it shrinks a little, and leaves out zeros at the end: lossy, of variable
-// size, sometimes of none; and what it decodes to becomes other bytes.
+// A codec that keeps the upper half of every float, slightly reduced, and omits zeros at the end.
+// It is lossy, its size varies and may be 0, and decoded values encode to other bytes.
 class UpperHalves : public Codec {
  public:
   std::size_t capacity(std::size_t count) const override { return count * 2; }
@@ -61,7 +62,7 @@ class UpperHalves : public Codec {
 
 struct Case {
   int size = 1;
-  std::vector<std::size_t> counts;  // of all blocks, temporaries too
+  std::vector<std::size_t> counts;  // of all blocks, including temporaries
   std::vector<Schedule> schedules;  // by rank
   std::vector<Blocks> start;        // by rank
 };
@@ -101,7 +102,7 @@ class Maker {
     const std::set<int>& all = readable_[static_cast<std::size_t>(rank)];
     return *std::next(all.begin(), pick(static_cast<int>(all.size())));
   }
-  int like(int block) {  // of the same size
+  int like(int block) {  // returns a block of equal size
     for (;;) {
       const int other = pick(blocks());
       if (case_.counts[static_cast<std::size_t>(other)] == case_.counts[static_cast<std::size_t>(block)]) return other;
@@ -114,7 +115,8 @@ class Maker {
       Block block(count);
       for (float& x : block) {
         x = static_cast<float>(static_cast<int>(random_() % 2001) - 1000) / 7;
-        const auto payload = static_cast<std::uint32_t>(random_() % 0x3FFFFF);  // NaNs differ, and tell operand order
+        // NaNs differ, so that they show the operand order
+        const auto payload = static_cast<std::uint32_t>(random_() % 0x3FFFFF);
         if (random_() % 50 == 0) x = std::bit_cast<float>(0x7FC00000U | payload);
       }
       if (random_() % 3 == 0) std::fill(block.begin() + static_cast<std::ptrdiff_t>(count / 2), block.end(), 0.0F);
@@ -123,7 +125,7 @@ class Maker {
     return out;
   }
 
-  // Steps are drawn from queues, so that the order among a peer's steps is kept and everything else is mixed.
+  // Steps are drawn from queues, so that the order of a peer's steps is kept and all else is mixed.
   void add_round() {
     std::vector<std::vector<std::deque<Step>>> queues(static_cast<std::size_t>(case_.size));
     auto written = readable_;
@@ -170,7 +172,7 @@ class Maker {
 
   std::mt19937 random_;
   Case case_;
-  std::vector<std::set<int>> readable_;  // by rank: blocks with a known content when a round begins
+  std::vector<std::set<int>> readable_;  // by rank: blocks with known content at the start of a round
 };
 
 void reduce_into(Block& block, const Block& other, Op op, bool other_first) {
@@ -181,7 +183,7 @@ void reduce_into(Block& block, const Block& other, Op op, bool other_first) {
   kernels::reduce(DType::float32, op, block.data(), first.data(), second.data(), block.size());
 }
 
-// Blocks that hold what their encoding decodes to; it is not encoded again.
+// Marks blocks that hold decoded values; these are not encoded again.
 using Encoded = std::vector<std::vector<bool>>;  // by rank and block
 
 void pass_through(Block& block, std::vector<bool>::reference encoded, Codec& codec) {
@@ -192,7 +194,7 @@ void pass_through(Block& block, std::vector<bool>::reference encoded, Codec& cod
   codec.decode(bytes.data(), codec.encode({}, block.data(), block.size(), bytes.data()), block.data(), block.size());
 }
 
-// At the end all data is what the codec keeps of it.
+// Passes all data through the codec, as at the end of a call.
 void settle(const Case& test, std::vector<Blocks>& ranks, Encoded& encoded, Codec& codec) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     for (std::size_t b = 0; b < static_cast<std::size_t>(test.schedules[0].blocks); ++b)
@@ -235,7 +237,8 @@ void interpret_round(const Case& test, std::size_t round, std::vector<Blocks>& r
   }
 }
 
-// Data blocks one after another, so that neighbours can travel as one; `apart` keeps them apart.
+// Data blocks one after another, so that neighbours can be sent as one message; `apart` separates
+// them.
 struct Memory {
   std::vector<float> memory;
   std::vector<Extent> extents;
@@ -257,7 +260,7 @@ void check(unsigned seed, bool encoded) {
   std::mt19937 random(seed);
   const Op op = random() % 2 ? Op::sum : Op::max;
   const std::size_t segments[] = {1, 10, 1 << 20};
-  // An interpreter of whole blocks does not see segments, and neither does an encoder of single elements.
+  // An interpreter of complete blocks ignores segments, and so does an encoder of single elements.
   const std::size_t segment = segments[random() % 3] + (seed % 2) * 40, window = 1 + random() % 4;
   const Cut cut{segment, window, random() % 2 ? kLongestMessage : 1 + random() % 200};
   const bool apart = random() % 2;
@@ -285,7 +288,8 @@ void check(unsigned seed, bool encoded) {
   });
 }
 
-// The codec that users get, under every algorithm: small integers survive it, and what does not is the same everywhere.
+// Runs the public codec under every algorithm: small integers are exact, and other values are equal
+// on all ranks.
 void cast_on_the_wire(int size, std::string_view algorithm) {
   constexpr std::size_t kCount = 2000;
   for (const bool exact : {true, false}) {

@@ -1,4 +1,5 @@
-// Graph operations: any collective, on arrays whose shapes change from run to run; failures; later sessions.
+// Tests graph operations: any collective on arrays whose shapes change from run to run, failures,
+// and later sessions.
 #include <functional>
 #include <thread>
 
@@ -18,7 +19,7 @@ struct Array {
   Shape shape;
 };
 
-// A framework: gives memory for results, or takes what lies there.
+// A framework that provides memory for results, or accepts the addresses that it gets.
 struct Framework {
   std::vector<std::shared_ptr<std::int32_t[]>> memory;
   std::vector<Array> results;
@@ -32,7 +33,7 @@ struct Framework {
     made.shape.assign(dims, dims + rank);
     std::size_t count = 1;
     for (const std::int64_t n : made.shape) count *= static_cast<std::size_t>(n);
-    made.values.assign(count + 1, -1);  // one more, so that none is without memory
+    made.values.assign(count + 1, -1);  // one more element, so that no array is without memory
     return made;
   }
   static void* allocate(void* context, int index, int, int, const std::int64_t* dims, int rank) {
@@ -109,7 +110,7 @@ void steps(GraphOps& graph_ops, int trials) {
   const auto barrier = graph_ops.make(spec(Collective::barrier, {"barrier"}));
   Random random(1);
   for (int trial = 0; trial < trials; ++trial) {
-    const auto n = static_cast<std::int64_t>(trial % 3 ? 7 : below(random, 2000));  // mostly the same as before
+    const auto n = static_cast<std::int64_t>(trial % 3 ? 7 : below(random, 2000));  // usually as in the run before
     const auto summed = run(graph_ops.table, sum, {filled({n}, rank), filled({}, 1), filled({n, 2}, 2 * rank)});
     CHECK(summed.failed < 0);
     check(summed.results[0], {n}, [&](std::size_t) { return size * (size - 1) / 2; });
@@ -143,7 +144,8 @@ void collectives(int size) {
   });
 }
 
-// A failure is the same on all ranks, and the operation works again; threads of one rank run sites side by side.
+// Checks that a failure is identical on all ranks, that the operation works again, and that threads
+// of one rank may run operations concurrently.
 void failures(int size) {
   const auto hub = make_threads_hub(size);
   std::barrier<> end(size);
@@ -169,7 +171,7 @@ void failures(int size) {
     }
     for (std::thread& one : threads) one.join();
     CHECK(run(graph_ops.table, graph_op, {filled({4}, 1)}).failed ==
-          static_cast<int>(ErrorKind::invalid));  // one is missing
+          static_cast<int>(ErrorKind::invalid));  // one array is missing
     CHECK(run(graph_ops.table, 99, {}).failed == static_cast<int>(ErrorKind::invalid));
     end.arrive_and_wait();
     graph_ops.r.engine->leave();
@@ -183,7 +185,7 @@ void failures(int size) {
   });
 }
 
-// The same operations on the engine of a later session.
+// Runs the same operations on the engine of a later session.
 void sessions(int size) {
   const auto first = make_threads_hub(size), second = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
@@ -200,7 +202,8 @@ void sessions(int size) {
   });
 }
 
-// Residuals by tensor: those restored before the first run are used in it, unless the array has another length.
+// Checks residuals by tensor: the first run uses those restored before it, unless the array has
+// another length.
 void what_is_left_out() {
   using Floats = std::vector<float>;
   LeftOut left_out;
@@ -223,7 +226,8 @@ void what_is_left_out() {
   CHECK((left_out.residual(1) == Floats{0, 0, 0, 0}));
 }
 
-// Operations that look at their inputs: in the second run of a name, and in every third after it, whichever runs it.
+// Checks operations that inspect their inputs: in the second run of a name and in every third run
+// after it, for any operation with that name.
 void looks() {
   const auto hub = make_threads_hub(1);
   GraphOps graph_ops(hub, 0, 1);
@@ -243,7 +247,7 @@ void looks() {
   CHECK((seen == std::vector<std::uint64_t>{2, 5}));
   const Framework failed = run(graph_ops.table, first, {filled({2}, 5)});
   CHECK(failed.failed == static_cast<int>(ErrorKind::mismatch) && failed.text == "replicas differ");
-  graph_ops.link->restart();  // as when all ranks have joined
+  graph_ops.link->restart();  // as if all ranks had joined
   for (int run_number = 1; run_number <= 2; ++run_number) run(graph_ops.table, first, {filled({2}, 5)});
   CHECK((seen == std::vector<std::uint64_t>{2, 5, 8, 2}));
 }

@@ -32,7 +32,8 @@ struct Case {
   Wire wire;
 };
 
-// An array in stretches, of which all, or all but one, lie in the arena, in another order than in the array.
+// An array in several stretches. All of them, or all but one, are in the arena, in a different
+// order than in the array.
 class Stretched {
  public:
   Stretched(Node& node, const std::vector<std::byte>& array, std::size_t item, std::size_t number, bool shared)

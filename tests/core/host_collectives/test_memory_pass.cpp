@@ -1,5 +1,6 @@
-// All-reduce over arenas: every rank ends with the bits of one reduction in rank order, on both ways, whatever came
-// before in the slot. Ranks are processes, then threads (so that a race detector sees them).
+// Tests all-reduce in shared memory: every rank ends with the bits of one reduction in rank order,
+// on both paths, after any calls in the same slot. Ranks are processes, then threads, so that a
+// race detector sees them.
 #include "host_collectives/memory_pass.hpp"
 
 #include <sys/resource.h>
@@ -23,21 +24,22 @@ using ringcomm::testing::run_call;
 
 using Bytes = std::vector<std::byte>;
 
-// A call as all ranks know it; each fills in its own arrays.
+// A call with the fields that all ranks know; each rank adds its arrays.
 struct Plan {
   DType dtype = DType::float32;
   Op op = Op::sum;
   std::size_t count = 0, segment_bytes = 4096;
   bool shared = false, in_place = false;
   kernels::Scale pre, post;
-  bool mixed = false;      // shared on the even ranks only
-  bool scattered = false;  // what is not shared lies in pieces, other ones on every rank
+  bool mixed = false;      // only even ranks' arrays are shared
+  bool scattered = false;  // private arrays are in pieces, different ones on every rank
 };
 
-// Values whose sums round, so that a wrong operand order shows; no NaN, whose payload is the kernels' test.
+// Returns values whose sums round, so that a wrong operand order shows. There are no NaNs: the
+// kernels' tests cover their payloads.
 static Bytes values(const Plan& plan, int rank, unsigned seed) {
   Bytes bytes(plan.count * size_of(plan.dtype));
-  std::minstd_rand random(seed * 1000 + static_cast<unsigned>(rank) + 1);  // cheap to seed: there are thousands
+  std::minstd_rand random(seed * 1000 + static_cast<unsigned>(rank) + 1);  // cheap to seed, because there are thousands
   const bool floating = info(plan.dtype).floating;
   if (!floating) {
     const bool boolean = plan.dtype == DType::boolean;
@@ -53,7 +55,7 @@ static Bytes values(const Plan& plan, int rank, unsigned seed) {
   return bytes;
 }
 
-// One pass over whole arrays in rank order.
+// Returns the result of one pass over complete arrays in rank order.
 static Bytes expected(const Plan& plan, int size, unsigned seed) {
   std::vector<Bytes> inputs;
   std::vector<const void*> sources;
@@ -64,7 +66,7 @@ static Bytes expected(const Plan& plan, int size, unsigned seed) {
   return result;
 }
 
-// This rank's end of calls. `shared`: of all ranks, or (mixed) of the even ones.
+// The calls of one rank. `shared`: all ranks' arrays are shared, or (mixed) the even ranks'.
 class Caller {
  public:
   Caller(Node& node, int slot) : node_(node), epochs_(node, slot) {}
@@ -144,7 +146,7 @@ static Plan random_plan(std::mt19937& random, int size) {
   return plan;
 }
 
-// Many calls back to back in one slot, of all kinds mixed, with ranks held up at random.
+// Makes many calls back to back in one slot, of all kinds mixed, with random delays of ranks.
 static void mixed_calls(int size, int calls) {
   const auto nodes = Node::for_threads(size);
   std::barrier<> ready(size);
@@ -160,7 +162,7 @@ static void mixed_calls(int size, int calls) {
   });
 }
 
-// Every dtype, op and way once, at counts around the slices' edges.
+// Makes one call of every dtype, op and path, at counts around the slices' edges.
 static void every_kind(int size) {
   const auto nodes = Node::for_threads(size);
   std::barrier<> ready(size);
@@ -183,7 +185,7 @@ static void every_kind(int size) {
   });
 }
 
-// Against plain arithmetic, without the kernels: whole numbers add exactly.
+// Compares with plain arithmetic, without the kernels: sums of whole numbers are exact.
 static void whole_numbers() {
   for (const bool shared : {false, true}) {
     const auto nodes = Node::for_threads(3);
@@ -203,12 +205,12 @@ static void whole_numbers() {
       call.count = count;
       run_call(epochs, call, 256 << 10);
       for (std::size_t i = 0; i < count; ++i) CHECK(data[i] == static_cast<double>(i) * 6);
-      ready.arrive_and_wait();  // the arrays are the callers': nobody else holds them back
+      ready.arrive_and_wait();  // the arrays belong to the callers, so they must exist until all ranks are done
     });
   }
 }
 
-// Two streams at once in one arena: slots do not disturb each other.
+// Runs two streams of calls in one arena at the same time: slots do not affect each other.
 static void slots_are_apart() {
   const auto nodes = Node::for_threads(2);
   std::barrier<> ready(4);
@@ -227,7 +229,7 @@ static void slots_are_apart() {
 static void across_processes(int size) {
   Processes ranks(size);
   ranks.start([&](Node& node) {
-    node.watch(ranks.pidfds(node.rank()));  // a rank whose check fails ends the others' waiting
+    node.watch(ranks.pidfds(node.rank()));  // if a rank's check fails, the other ranks' waits end
     std::mt19937 common(9), delays(static_cast<unsigned>(node.rank()));
     Caller caller(node, 0);
     for (unsigned seed = 0; seed < 150; ++seed) {
@@ -240,7 +242,7 @@ static void across_processes(int size) {
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.end_of(rank) == 0);
 }
 
-// A rank dies in the middle of a call: the others are told, and name it.
+// Kills a rank in the middle of a call: the other ranks get an error that names it.
 static void a_death_in_mid_call(int size, int victim) {
   Processes ranks(size);
   ranks.start([&](Node& node) {
@@ -263,7 +265,8 @@ static void a_death_in_mid_call(int size, int victim) {
   for (int rank = 0; rank < size; ++rank) CHECK(ranks.end_of(rank) == (rank == victim ? 128 + SIGKILL : 0));
 }
 
-// One rank gets no memory for staging: all ranks hear it, no data has moved, and the next calls work.
+// Refuses staging memory on one rank: all ranks get the error, no data has moved, and the next
+// calls work.
 static void a_refusal_is_everybodys() {
   Processes ranks(3);
   ranks.start(

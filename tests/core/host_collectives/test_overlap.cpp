@@ -1,5 +1,6 @@
-// Reduce-scatter and all-to-all over arenas whose result lies anywhere about their input: right wherever it is, and the
-// input is copied only where stores to the result could hit what is yet to be read.
+// Tests reduce-scatter and all-to-all in shared memory with results that overlap their input in any
+// way. Results are correct, and the input is copied only if stores to the result could overwrite
+// unread input.
 #include <numeric>
 
 #include "host_collectives/kept_input.hpp"
@@ -16,7 +17,7 @@ std::int32_t given(int rank, std::size_t i) {
   return static_cast<std::int32_t>(1000 * rank + static_cast<int>(i % 997));
 }
 
-// Blocks of unequal lengths, the first ones longer.
+// Returns blocks of unequal lengths; the first ones are longer.
 std::vector<std::size_t> blocks(int size, std::size_t count) {
   std::vector<std::size_t> counts;
   for (int rank = 0; rank < size; ++rank) {
@@ -29,7 +30,7 @@ std::size_t start_of(const std::vector<std::size_t>& counts, int rank) {
   return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
 }
 
-// One block of memory: the input in its middle, and room for a result before and behind.
+// One range of memory: the input in its middle, and room for a result before and after it.
 struct Memory {
   Memory(int rank, std::size_t count) : values(4 * count, -1), count_(count) {
     for (std::size_t i = 0; i < count; ++i) input()[i] = given(rank, i);
@@ -41,7 +42,7 @@ struct Memory {
   std::size_t count_;
 };
 
-// Where a result of `own` elements may start, counted from the input.
+// Returns the possible starts of a result of `own` elements, relative to the input.
 std::vector<std::ptrdiff_t> places(std::size_t count, std::size_t own, std::size_t block) {
   const auto n = static_cast<std::ptrdiff_t>(count), m = static_cast<std::ptrdiff_t>(own),
              b = static_cast<std::ptrdiff_t>(block);
@@ -51,7 +52,7 @@ std::vector<std::ptrdiff_t> places(std::size_t count, std::size_t own, std::size
 void reduce_scatter_anywhere(RankContext& context, std::size_t count) {
   const auto counts = blocks(context.size, count);
   const std::size_t own = counts[static_cast<std::size_t>(context.rank)], first = start_of(counts, context.rank);
-  // Ranks' own places differ, so they take part in as many calls.
+  // Ranks' own starts differ, but their number does not, so all ranks make equally many calls.
   for (std::size_t k = 0; k < places(count, own, first).size(); ++k) {
     Memory memory(context.rank, count);
     std::int32_t* const result = memory.input() + places(count, own, first)[k];
@@ -102,7 +103,7 @@ Call reduce_scatter_at(std::ptrdiff_t place, std::vector<std::size_t> counts) {
   return call;
 }
 
-// 16 bytes of input in blocks of 6, 5 and 5.
+// Checks 16 bytes of input in blocks of 6, 5 and 5.
 void copies_exactly_where_needed() {
   const auto needs = [](std::ptrdiff_t place, int rank) {
     return overwrites_input(reduce_scatter_at(place, {6, 5, 5}), rank);
@@ -110,7 +111,7 @@ void copies_exactly_where_needed() {
   CHECK(!needs(-6, 0) && needs(-5, 0) && !needs(0, 0) && needs(1, 0) && needs(15, 0) && !needs(16, 0));
   CHECK(!needs(-5, 1) && needs(-4, 1) && needs(0, 1) && needs(5, 1) && !needs(6, 1) && needs(7, 1) && !needs(16, 1));
   CHECK(!needs(-16, 2) && needs(6, 2) && !needs(11, 2) && needs(12, 2) && !needs(17, 2));
-  CHECK(!overwrites_input(reduce_scatter_at(3, {8, 0, 8}), 1));  // nothing is written
+  CHECK(!overwrites_input(reduce_scatter_at(3, {8, 0, 8}), 1));  // this rank's block is empty
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Data that is only moved, from where its givers have it: every rank gets the right bytes whoever's arrays are shared,
-// and whoever cannot read others' memory. Ranks are processes, then threads.
+// Tests collectives that only move data, directly from the senders' arrays. Every rank gets the
+// correct bytes, with any arrays shared, and if some ranks cannot read their peers' memory. Ranks
+// are processes, then threads.
 #include "host_collectives/readable.hpp"
 
 #include <algorithm>
@@ -19,12 +20,13 @@ using ringcomm::testing::run_call;
 using Bytes = std::vector<std::byte>;
 using Counts = std::vector<std::size_t>;
 
-// A call as all ranks know it.
+// A call with the fields that all ranks know.
 struct Plan {
   Collective collective = Collective::broadcast;
   int root = 0;
-  std::vector<Counts> rows;  // alltoall: to each rank, of each rank; else one, of each rank
-  std::vector<bool> shared;  // whose input is in its arena
+  // alltoall: one per rank, with the rows to each rank; otherwise one, with the rows of each rank
+  std::vector<Counts> rows;
+  std::vector<bool> shared;  // by rank: the input is in the arena
   bool even = false, in_place = false;
 };
 
@@ -57,7 +59,7 @@ static Plan random_plan(std::mt19937& random, int size) {
   return plan;
 }
 
-// This rank's end of it.
+// Makes this rank's call and checks the result.
 static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr, int dies_after = 0) {
   Node& node = epochs.node();
   const int me = node.rank();
@@ -67,7 +69,7 @@ static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr
   call.collective = plan.collective;
   call.root = plan.root;
   Bytes wanted;
-  std::size_t first = 0;  // of what this rank gives, in what it shall have
+  std::size_t first = 0;  // position of this rank's data in the result
   const bool apart = plan.collective == Collective::allgather && !plan.in_place && me % 2 == 1;  // in another order
   if (plan.collective == Collective::broadcast) {
     call.count = plan.rows[0][0];
@@ -109,16 +111,16 @@ static void run(Epochs& epochs, const Plan& plan, std::mt19937* delays = nullptr
     call.output_per_rank.push_back(result + (end -= call.counts[rank]));
   run_call(epochs, call, 64 << 10, delays, dies_after);
   CHECK(std::equal(wanted.begin(), wanted.end(), result));
-  if (!plan.in_place) CHECK(std::equal(input.begin(), input.end(), data));  // nobody writes to inputs
+  if (!plan.in_place) CHECK(std::equal(input.begin(), input.end(), data));  // inputs are not written
   if (offset != kPrivate) node.free(offset);
 }
 
 static void many(Epochs& epochs, int calls, bool all_can_read) {
   std::mt19937 common(static_cast<unsigned>(epochs.node().size())), delays(static_cast<unsigned>(epochs.node().rank()));
-  if (!all_can_read && epochs.node().rank() == 1) epochs.reads_peers = false;  // as where the system forbids it
+  if (!all_can_read && epochs.node().rank() == 1) epochs.reads_peers = false;  // as if the system forbids it
   for (int index = 0; index < calls; ++index) {
     const Plan plan = random_plan(common, epochs.node().size());
-    for (int again = 0; again < 14; ++again) run(epochs, plan, &delays);  // so often that both ways are tried
+    for (int again = 0; again < 14; ++again) run(epochs, plan, &delays);  // enough calls to try both paths
   }
 }
 
@@ -139,11 +141,11 @@ static void as_threads(int size, bool all_can_read) {
     Epochs epochs(*nodes[static_cast<std::size_t>(rank)], 3);
     ready.arrive_and_wait();
     many(epochs, kSanitized ? 2 : 4, all_can_read);
-    ready.arrive_and_wait();  // others may still read this one's secret
+    ready.arrive_and_wait();  // peers may still read this rank's memory
   });
 }
 
-// A rank whose memory is being read dies: the others are told, and name it.
+// Kills a rank while peers read its memory: the other ranks get an error that names it.
 static void a_death(int size, int victim) {
   Processes ranks(size);
   ranks.start([&](Node& node) {
@@ -154,7 +156,7 @@ static void a_death(int size, int victim) {
     for (int call = 0; call < 7; ++call) run(epochs, plan);
     const std::uint64_t staged = epochs.staged;
     run(epochs, plan);
-    CHECK(epochs.staged == staged || !*epochs.reads_peers);  // it has been the first of those that read
+    CHECK(epochs.staged == staged || !*epochs.reads_peers);  // it has been the first rank that reads
     try {
       run(epochs, plan, nullptr, node.rank() == victim ? 3 : 0);
       CHECK(!"the call must fail");

@@ -1,4 +1,5 @@
-// Digests: equal for equal bytes wherever they are stored, different after any small change, of every length.
+// Tests digests: equal for equal bytes at any address, different after any small change, for every
+// length.
 #include <cstring>
 #include <set>
 
@@ -25,7 +26,7 @@ void alignment_does_not_matter() {
     const Bytes bytes = random_bytes(count, random);
     const std::uint64_t want = digest(bytes.data(), count);
     for (std::size_t offset = 1; offset < 17; ++offset) {
-      Bytes moved(count + offset + 1, 0xff);  // what surrounds the bytes is not read
+      Bytes moved(count + offset + 1, 0xff);  // bytes around the data are not read
       if (count > 0) std::memcpy(moved.data() + offset, bytes.data(), count);
       CHECK(digest(moved.data() + offset, count) == want);
     }
@@ -52,7 +53,8 @@ void lengths_and_places_count() {
   const Bytes zeros(4096);
   for (std::size_t count = 0; count <= zeros.size(); ++count) seen.insert(digest(zeros.data(), count));
   CHECK(seen.size() == zeros.size() + 1);
-  // Floats that differ as replicas do: elements exchanged, or off by units in the last place that may cancel.
+  // These floats differ as replicas do: exchanged elements, or errors in the last place that may
+  // cancel.
   std::vector<std::uint32_t> words(256, 0x3f800000);
   words[0] = 0x3f800001;
   std::set<std::uint64_t> digests;

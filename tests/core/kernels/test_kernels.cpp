@@ -1,4 +1,5 @@
-// Every kernel, on every instruction set of this machine, bit by bit against the scalar reference.
+// Tests every kernel, on every instruction set of this machine, bit by bit against the scalar
+// reference.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -46,7 +47,7 @@ void check_cast(DType to, DType from, const std::vector<std::uint64_t>& values, 
   }
 }
 
-// All halves, and around each the values where rounding to it begins and ends.
+// Casts all 16-bit floats, and around each the values where rounding to it begins and ends.
 void test_casts() {
   Random random(1);
   for (const DType half : {DType::float16, DType::bfloat16}) {
@@ -72,7 +73,8 @@ void test_casts() {
         for (auto& value : values) value = random_element(from, random);
         check_cast(to, from, values, count % 7);
       }
-  // float64 just beside a tie between two halves: rounding by way of float32 would lose the side.
+  // These float64 values are next to a tie between two 16-bit floats: rounding by way of float32
+  // would lose the side.
   std::vector<std::uint64_t> beside;
   for (int i = 0; i < 4096; ++i)
     for (const double tiny : {-0x1p-50, 0x1p-50}) {
@@ -106,7 +108,7 @@ void check_reduce(DType dtype, Op op, std::size_t count, std::size_t offset, Ran
   }
 }
 
-// Which ops there are of a number, those that take no factors last.
+// Returns the ops of a number; ops that take no factors are last.
 std::vector<Op> ops_of(DType dtype) {
   std::vector<Op> ops;
   for (std::size_t o = 0; o < kOpNames.size(); ++o)
@@ -138,7 +140,8 @@ void test_reduce() {
 
 const std::vector<Scale> kScales{{}, {1.0, 3}, {0.3, 1}, {2.5, 7}};
 
-// Every element of the small integers by every divisor; scaling of everything else by awkward factors.
+// Divides every element of the small integers by every divisor; scales all other dtypes by awkward
+// factors.
 void test_scale() {
   Random random(3);
   const auto check = [](DType dtype, Array& source, std::size_t count, Scale by) {
@@ -224,7 +227,8 @@ void test_reduce_many() {
           check_reduce_many(dtype_at(d), op, {sources, targets, kSizes[random() % 7], coin(), coin(), coin()},
                             kScales[is_scaled(op) ? random() % 4 : 0], kScales[is_scaled(op) ? random() % 4 : 0],
                             random);
-  // Longer than a block of the carry, in every dtype, for the shapes that take different ways.
+  // Arrays are longer than a block of the carry, in every dtype, for the shapes that use different
+  // code paths.
   for (std::size_t d = 0; d < kNumbers; ++d)
     for (const std::size_t ranks : std::initializer_list<std::size_t>{1, 2, 8, 9, 17})
       for (const bool in_place : {false, true})

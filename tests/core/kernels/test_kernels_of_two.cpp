@@ -1,5 +1,5 @@
-// Kernels of elements that hold two numbers, on every instruction set: complex ones, component by component, bit by
-// bit, and pairs of a value and an index.
+// Tests kernels of elements that hold two numbers, on every instruction set: complex numbers,
+// component by component and bit by bit, and pairs of a value and an index.
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -21,7 +21,7 @@ F canonical(F value) {
   return value == value ? value : std::numeric_limits<F>::quiet_NaN();
 }
 
-// In the order and with the roundings that kernels.hpp says; NaNs canonical.
+// Combines in the order and with the roundings of kernels.hpp; NaNs are canonical.
 template <class F>
 std::complex<F> combine(Op op, std::complex<F> a, std::complex<F> b) {
   if (op != Op::product) return {a.real() + b.real(), a.imag() + b.imag()};

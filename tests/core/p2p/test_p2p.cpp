@@ -1,4 +1,5 @@
-// Messages between ranks that are threads: random programs by every path, against what each message must be.
+// Tests messages between ranks that are threads: random programs on every route, against the
+// expected messages.
 #include <algorithm>
 #include <thread>
 
@@ -15,8 +16,9 @@ std::size_t some_size(Random& random) {
   return kSizes[below(random, kSanitized ? 11 : 13)];
 }
 
-// Every rank sends everybody messages in the background, tags at random, and receives as many, by tag, by source, or
-// whatever comes: of each (source, tag) in the order sent.
+// Sends messages with random tags from every rank to every rank in the background. Receives the
+// same number, by tag, by source, or by wildcard. Messages of one (source, tag) arrive in the order
+// sent.
 void random_program(World& world, std::uint64_t seed) {
   constexpr int kTags = 3, kEach = 12;
   const int size = world.size();
@@ -65,7 +67,7 @@ void random_program(World& world, std::uint64_t seed) {
       --to_receive;
       std::optional<Envelope> seen;
       if (to_send > 0) {
-        // only what is there: others may be as far behind
+        // receives only messages that have arrived, because peers may be equally late
         seen = ranks->iprobe(kAnySource, kAnyTag);
         if (!seen) {
           ++to_receive;

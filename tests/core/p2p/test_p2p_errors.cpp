@@ -1,4 +1,4 @@
-// Messages that do not fit, are taken back, or have nobody on the other side: what each rank is told.
+// Tests messages that do not fit, are cancelled, or have no counterpart: the errors of each rank.
 #include <functional>
 #include <string>
 
@@ -21,7 +21,7 @@ void truncation_is_an_error_of_the_receiver(World& world) {
         CHECK(error.kind() == ErrorKind::mismatch && error.ranks() == std::vector<int>{0});
         CHECK(std::string(error.what()).find("truncated") != std::string::npos);
       }
-      if (rank == 0) run_send(ranks, 1, 5, Bytes(nbytes));  // the next one is fine
+      if (rank == 0) run_send(ranks, 1, 5, Bytes(nbytes));  // the next message is fine
       Bytes bytes(nbytes + 5);
       if (rank == 1) CHECK(run_receive(ranks, 0, 5, bytes).nbytes == nbytes);
     }
@@ -57,7 +57,7 @@ void who_leaves_is_waited_for_by_nobody(World& world) {
     if (rank != 1) return;
     const Error error = error_of([&] { run_receive(ranks, 0, 2, bytes); });
     CHECK(error.kind() == ErrorKind::left && error.ranks() == std::vector<int>{0});
-    CHECK(run_receive(ranks, 0, 1, bytes).nbytes == 8 && bytes[0] == std::byte{5});  // it had come
+    CHECK(run_receive(ranks, 0, 1, bytes).nbytes == 8 && bytes[0] == std::byte{5});  // it had arrived
     CHECK(error_of([&] { run_send(ranks, 0, 1, bytes); }).kind() == ErrorKind::left);
     CHECK(error_of([&] { ranks.probe(0, 1, nullptr); }).kind() == ErrorKind::left);
   });
@@ -82,7 +82,8 @@ void what_is_left_at_the_end_is_told(World& world) {
     }
     barrier.arrive_and_wait();
     const std::size_t lines = ranks.close(world.sent_to(rank, ranks, barrier)).size();
-    // over a transport the receiver takes what it drops, so the sender is done with it
+    // over a transport the receiver accepts the messages that it drops, so the sender is done with
+    // them
     const bool neighbours = world.neighbours(0, 1);
     CHECK(lines == (rank == 1 ? 2u : rank == 0 && neighbours ? 1u : 0u));
     if (rank == 0) CHECK(send->done() && send->error.has_value() == neighbours);
@@ -92,8 +93,8 @@ void what_is_left_at_the_end_is_told(World& world) {
 
 thread_local std::function<void()> before_interruption;
 
-// A long one, of which the peer has heard; also where its ring is full, so that it cannot be told at once. What else
-// there is comes, and a receive that has the message ends.
+// Cancels a long send that the peer knows of, also while the peer's ring is full, which delays the
+// notice. Other messages arrive, and a receive that has the message ends.
 void interrupted_sends_are_taken_back(World& like) {
   const bool neighbours = like.neighbours(0, 1);
   for (const int others : {0, static_cast<int>(PairRing::kCells) - 1}) {

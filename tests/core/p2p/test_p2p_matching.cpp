@@ -1,4 +1,5 @@
-// Matching: random posts, arrivals, probes and cancellations against the rule written down naively.
+// Tests matching: random posts, arrivals, probes and cancellations against a naive implementation
+// of the rule.
 #include "p2p/matching.hpp"
 
 #include <string>
@@ -17,7 +18,7 @@ struct Naive {
   std::vector<Receive> posted;
   std::vector<std::pair<Envelope, int>> unexpected;
 
-  int arrive(const Envelope& envelope) {  // -1: kept
+  int arrive(const Envelope& envelope) {  // -1: stored
     for (std::size_t i = 0; i < posted.size(); ++i) {
       const Receive one = posted[i];
       if ((one.source == kAnySource || one.source == envelope.source) &&

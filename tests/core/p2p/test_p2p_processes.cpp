@@ -1,4 +1,4 @@
-// Messages between processes of one host: out of memory that is not shared, and to ranks that are killed.
+// Tests messages between processes of one host: from private memory, and to ranks that are killed.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ PointToPoint::Group of_processes(Node& node, bool reads_peers = true) {
   return group;
 }
 
-// Whether processes of this one's user may read each other's memory here.
+// Returns whether processes of this process's user may read each other's memory here.
 bool can_read() {
   const PeerMemory memory;
   const MemoryCard card = memory.card();
@@ -40,9 +40,8 @@ bool can_read() {
   return WEXITSTATUS(status) == 0;
 }
 
-// Long messages, out of memory that is not shared, so many that both ways are tried: read by the receiver, or sent in
-// pieces, as where the two arrays are
-// `apart` by no whole words.
+// Exchanges long messages from private memory, enough to try both paths: the receiver reads them,
+// or the sender sends pieces, as if the arrays were misaligned. `apart`: the misalignment in bytes.
 void processes_exchange(bool reads_peers, std::size_t apart = 0) {
   constexpr std::size_t kLong = 3'000'001;
   testing::Processes processes(3);
@@ -61,7 +60,7 @@ void processes_exchange(bool reads_peers, std::size_t apart = 0) {
   for (int rank = 0; rank < 3; ++rank) CHECK(processes.end_of(rank) == 0);
 }
 
-// Long messages arrive, many of them, while a sender that has nobody to move them does something else.
+// Checks that many long messages arrive while the sender, without a worker, computes.
 void who_computes_is_read() {
   constexpr int kMessages = 40;
   void* const memory = ::mmap(nullptr, 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -89,8 +88,8 @@ void who_computes_is_read() {
   ::munmap(memory, 64);
 }
 
-// Whoever waits for a rank that is killed hears of it: in a receive of what never comes or has come in part, in a
-// send that nobody receives, and waiting for anybody.
+// Waits for a rank that is killed: in a receive that gets nothing or a part, in a send without a
+// receive, and in a receive from any rank. Every wait ends with an error.
 void the_dead_are_waited_for_by_nobody() {
   constexpr std::size_t kLong = 3'000'000;
   testing::Processes processes(5);
@@ -100,7 +99,7 @@ void the_dead_are_waited_for_by_nobody() {
     Bytes bytes(kLong);
     const auto until_somebody_sends = [&](int source) { run_receive(ranks, source, 1, bytes); };
     if (node.rank() == 4) {
-      until_somebody_sends(0);  // so that all have begun
+      until_somebody_sends(0);  // so that all ranks have begun
       Request partly(Request::Kind::send, 1, 2, bytes.data(), kLong);
       ranks.start(partly);
       for (const std::int64_t end = now_ns() + 200'000'000; now_ns() < end;) ranks.progress();
@@ -122,7 +121,8 @@ void the_dead_are_waited_for_by_nobody() {
       }
     });
     CHECK(error.kind() == ErrorKind::peer_lost);
-    CHECK(node.rank() == 3 || error.ranks() == std::vector<int>{4});  // the others may have ended before 3 looks
+    // the other ranks may have ended before rank 3 looks
+    CHECK(node.rank() == 3 || error.ranks() == std::vector<int>{4});
     CHECK(now_ns() - begun < 20'000'000'000);
     CHECK(error_of([&] { run_send(ranks, 4, 1, bytes); }).kind() == ErrorKind::peer_lost);
   });

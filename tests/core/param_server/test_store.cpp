@@ -1,4 +1,5 @@
-// Weights in shared memory that any rank changes: rules against plain loops, no update lost, gathering, clocks, deaths.
+// Tests weights in shared memory that any rank changes: rules against plain loops, lost updates,
+// gathering, clocks, deaths.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -30,7 +31,7 @@ std::vector<T> drawn(Random& random, std::size_t count) {
   return values;
 }
 
-// One element, in double, as the papers write it.
+// One element in double, updated as the papers define it.
 struct Plain {
   double x, a = 0, b = 0;
   int step = 0;
@@ -235,7 +236,8 @@ void attraction_and_averaging_keep_the_sum() {
   }
 }
 
-// Numbers of which the sum depends on the order: it is that of ranks, whoever comes first.
+// Adds numbers whose sum depends on the order: it is the order of ranks, in whatever order they
+// arrive.
 void adds_in_the_order_of_ranks() {
   constexpr std::size_t count = Shard::kStripe / sizeof(float) + 9;
   constexpr int kSteps = 8;
@@ -293,8 +295,9 @@ void gathers_as_many_as_are_asked_for() {
       });
       const std::uint64_t groups = world.shard(0).group();
       const auto all = static_cast<std::uint64_t>(size * kRounds), exactly = all / static_cast<std::uint64_t>(many);
-      CHECK(groups >= exactly && groups <= all);  // fewer make a group where fewer are left
-      for (const float value : world.weights()) CHECK(value == static_cast<float>(groups));  // each is a mean of ones
+      CHECK(groups >= exactly && groups <= all);  // fewer gradients form a group once ranks have finished
+      // each update is a mean of ones
+      for (const float value : world.weights()) CHECK(value == static_cast<float>(groups));
     }
   }
 }
@@ -338,7 +341,7 @@ void clocks_hold_back_who_is_ahead() {
   CHECK(!world.clocks(0).wait(1, 1, 1'000'000));
 }
 
-// Whoever waits for a lock, or a clock, of a rank that has been killed goes on.
+// Checks that waits for a lock or a clock of a killed rank end.
 void the_dead_hold_nothing() {
   ringcomm::testing::Processes processes(2);
   constexpr std::size_t count = Shard::kStripe / sizeof(float);
@@ -347,7 +350,7 @@ void the_dead_hold_nothing() {
     const std::size_t nbytes = Shard::bytes(count, false, 0, 0);
     if (node.rank() == 0) {
       const std::uint64_t at =
-          node.allocate(nbytes + Clocks::bytes(2));  // the first of an arena: where the other looks
+          node.allocate(nbytes + Clocks::bytes(2));  // the first block of an arena, where the other process looks
       std::memset(node.at(0, at), 0, nbytes + Clocks::bytes(2));
       Clocks clocks(node.at(0, at + nbytes), 2, &node);
       node.mailbox(0, 0).epoch.store(1, std::memory_order_release);
@@ -372,7 +375,7 @@ void the_dead_hold_nothing() {
 }  // namespace
 
 int main() {
-  the_dead_hold_nothing();  // forks: before there are threads
+  the_dead_hold_nothing();  // forks, so it runs before there are threads
   rules_are_those_of_the_papers<float>(2e-5);
   rules_are_those_of_the_papers<double>(1e-12);
   every_instruction_set_gives_equal_bits();

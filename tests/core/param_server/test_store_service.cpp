@@ -1,5 +1,5 @@
-// A store between ranks that share no memory: what is asked of another rank's worker is done once, in order, whole, and
-// not before it is due; how it ends.
+// Tests a store between ranks without shared memory. Another rank's worker executes each request
+// once, in order, completely, and not before it is due. Also tests the store's end.
 #include "param_server/service.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kShard = 77;
 constexpr std::size_t kMany = 3 * Client::kSegment / sizeof(float) + 4099;  // elements: several segments
 
-// Memory that no other rank sees: weights, and clocks.
+// Private memory of one rank: weights, and clocks.
 template <class T = float>
 struct Owned {
   static constexpr bool kWide = sizeof(T) == sizeof(double);
@@ -87,8 +87,8 @@ struct Storing : Rank {
   const std::shared_ptr<store::Service> service = std::make_shared<store::Service>();
 };
 
-// Everybody pushes to every shard but its own, several at a time, without waiting: nothing is lost, and what comes back
-// holds at least what that rank has pushed.
+// Pushes from every rank to every other shard, several requests at a time, without waits: no update
+// is lost, and a pulled value includes at least that rank's pushes.
 void nothing_is_lost(int size, std::size_t count, bool threaded) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -120,7 +120,7 @@ void nothing_is_lost(int size, std::size_t count, bool threaded) {
   });
 }
 
-// Ranges, of two arrays with one behind the other; in float64 no less than in float32.
+// Accesses ranges of two arrays, one after the other, in float64 and in float32.
 void ranges_are_where_they_belong() {
   const auto hub = make_threads_hub(2);
   std::barrier end(2);
@@ -149,7 +149,7 @@ void ranges_are_where_they_belong() {
         if (below(random, 2)) asked->ranges.push_back({at, count});
         for (std::size_t i = at; i < at + count && !asked->ranges.empty() && asked->ranges.back().first == at; ++i) {
           values.push_back(static_cast<double>(i % 7) - 3);
-          pulled.push_back(expected[i] - 0.5);  // what it is by now, less that
+          pulled.push_back(expected[i] - 0.5);  // the value after earlier updates, minus this change
           expected[i] -= values.back() + values.back() * values.back() * 0.5;
         }
         at += count;
@@ -173,7 +173,8 @@ void ranges_are_where_they_belong() {
   });
 }
 
-// A pull for which the others are not far enough yet is answered once they are, with what they have brought.
+// Pulls a value for which other ranks must progress first: the answer follows once they have, and
+// includes their updates.
 void answered_late() {
   const auto hub = make_threads_hub(3);
   std::barrier end(3);
@@ -183,13 +184,13 @@ void answered_late() {
     std::vector<float> result(kMany);
     end.arrive_and_wait();
     if (rank == 0) {
-      r.own.clocks->set(0, 1);  // of its own shard, which nobody asks for here
+      r.own.clocks->set(0, 1);  // the clock of its own shard, which no other rank uses here
     } else if (rank == 1) {
       r.done(r.push(0, Rule::sgd, ones, nullptr, 1));
       const auto late = r.pull(0, result, {1, 0});
       r.ask(late);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      CHECK(!late->done());  // rank 2 has not come
+      CHECK(!late->done());  // rank 2 has not pushed
       end.arrive_and_wait();
       CHECK(!r.outcome(late));
       for (const float value : result) CHECK(value == 2);
@@ -201,7 +202,8 @@ void answered_late() {
   });
 }
 
-// Gathered, with ranks that push different numbers of times and then finish; `leaves`: without saying so to the store.
+// Gathers gradients of ranks that push different numbers of times and then finish; `leaves`:
+// without notice to the store.
 void gathers(int size, int many, bool of_step, bool leaves) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -223,7 +225,8 @@ void gathers(int size, int many, bool of_step, bool leaves) {
         CHECK(push->done() && (of_step || push->arrival != Arrival::dropped));
         const auto [least, most] = std::minmax_element(result.begin(), result.end());
         if (of_step) CHECK(*least >= static_cast<float>(step) && *most <= static_cast<float>(pull->group));
-        // Updates that take every worker's gradient cannot come between the segments of a pull; others can.
+        // Updates that need every worker's gradient cannot occur between the segments of a pull;
+        // others can.
         if (of_step && many >= size - 1) CHECK(*least == *most);
         step = std::max(step, pull->group);
       }
@@ -249,7 +252,8 @@ void gathers(int size, int many, bool of_step, bool leaves) {
   });
 }
 
-// A request that comes again is not done again; one of a rank that has left, not at all.
+// Repeats a request: it is not executed again. A request of a rank that left is not executed at
+// all.
 void a_repeated_request_is_done_once() {
   const auto hub = make_threads_hub(1);
   const auto transport = make_threads_transport(hub, 0);
@@ -280,7 +284,7 @@ void a_repeated_request_is_done_once() {
   CHECK(!server.turn(mail) && own.clocks->live() == 0);
 }
 
-// Whom a rank asks leaves, or dies: the wait ends, and says why.
+// Sends requests to a rank that leaves or dies: the wait ends with an error that names the cause.
 void a_server_goes(bool dies) {
   const auto hub = make_threads_hub(3);
   std::barrier end(3);
@@ -312,7 +316,7 @@ void a_server_goes(bool dies) {
   });
 }
 
-// A store that is forgotten is no reason to look any more.
+// Checks that the service stops polling once its store is removed.
 void listens_while_it_serves() {
   store::Service service;
   Owned<> own(1, 4, 0, false);

@@ -1,5 +1,5 @@
-// The pricer's formula against a simulation of every message, for every algorithm, cut in many ways, on networks where
-// messages, bytes or sums are what takes time.
+// Tests the pricer's formula against a simulation of every message, for every algorithm and many
+// cuts, on networks limited by messages, bytes or sums.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -65,13 +65,13 @@ int main() {
     const double mean = std::exp(all.logarithms / all.count);
     const std::string name = std::string(name_of(algorithm.collective)) + " " + std::string(algorithm.name);
     std::printf("%-32s price over simulation: %.2f to %.2f, mean %.3f\n", name.c_str(), all.least, all.most, mean);
-    // Rounds that do not wait for one another (a chain's blocks, trees of an odd number of ranks) are priced as if they
-    // did.
+    // Rounds that do not wait for one another (a chain's blocks, trees of an odd number of ranks)
+    // are priced as if they waited.
     const bool chain = algorithm.name == "chain";
     if (kSanitized) continue;
     CHECK(mean > 0.8 && mean < (chain ? 2.0 : 1.25));
     CHECK(all.least > 0.5 && all.most < (chain ? 6.0 : 2.6));
-    if (is_scan(algorithm.collective)) CHECK(all.least > 0.65);  // whose ranks fall behind one another
+    if (is_scan(algorithm.collective)) CHECK(all.least > 0.65);  // its ranks fall behind one another
     const bool one_peer = algorithm.name == "ring" || algorithm.name == "circulant" || algorithm.name == "pairwise" ||
                           algorithm.name == "bruck" || algorithm.name == "butterfly_halving";
     if (one_peer) CHECK(mean > 0.93 && mean < 1.07 && all.least > 0.65 && all.most < 1.6);

@@ -1,4 +1,5 @@
-// Every built-in: proved, counted against the table of costs, found and cached.
+// Tests every built-in: proves it, counts its messages and bytes against the table of costs, and
+// finds it in the cache.
 #include <cmath>
 #include <map>
 #include <set>
@@ -51,7 +52,7 @@ void every_built_in_is_proved() {
   std::printf("proved %d sets of schedules\n", proved);
 }
 
-// What a rank sends, and the rounds there are. Bytes in units of the buffer.
+// Messages, bytes and rounds of a rank. Bytes are in units of the buffer.
 struct Sent {
   int messages = 0;
   double buffers = 0;
@@ -72,7 +73,7 @@ Sent sent_by(const Schedule& s) {
 }
 
 struct Row {
-  std::function<Sent(int p, int rank)> sends;  // at most, or exactly
+  std::function<Sent(int p, int rank)> sends;  // an upper bound, or exact
   bool exact;
   std::function<int(int p)> depth;
 };
@@ -92,7 +93,7 @@ std::map<std::string, Row> allreduce_table() {
                    [](int p) { return 2 * (p - 1); }};
   table["circulant"] = {[=](int p, int) { return Sent{2 * ceil_log2(p), 2 * share(p)}; }, true,
                         [](int p) { return 2 * ceil_log2(p); }};
-  // UserOpReduction: one buffer in, one out; doubling then has one round more than L.
+  // It has one buffer in and one out; doubling then needs one round more than L.
   table["butterfly_doubling"] = {[](int p, int) { return Sent{ceil_log2(p), 1.0 * ceil_log2(p)}; }, false,
                                  [=](int p) { return ceil_log2(p) + (folded(p) ? 1 : 0); }};
   table["butterfly_halving"] = {[=](int p, int) {
@@ -103,7 +104,8 @@ std::map<std::string, Row> allreduce_table() {
   return table;
 }
 
-// The part that holds the lowest rank is the first operand everywhere: values are the lowest rank in them.
+// Checks that the part with the lowest rank is always the first operand. Values are the lowest rank
+// in them.
 void lowest_rank_comes_first() {
   std::mt19937 random{11};
   constexpr int nothing = 1 << 20;
@@ -147,7 +149,7 @@ void table_of_costs_holds() {
   }
 }
 
-// The other collectives: messages sent by the busiest rank, its bytes in buffers, rounds.
+// Checks the other collectives: messages and bytes (in buffers) of the busiest rank, and rounds.
 void other_collectives_cost_what_they_say() {
   for (int p = 1; p <= 64; ++p) {
     const int rounds = ceil_log2(p);
@@ -212,9 +214,9 @@ void registry_finds_and_keeps() {
   const Algorithm &rings = *find_algorithm(Collective::allreduce, "ring"),
                   &trees = *find_algorithm(Collective::allreduce, "tree");
   const auto kept = cache.get(rings, 3, 4, 0);
-  CHECK(kept == cache.get(rings, 3, 4, 3));  // it has no root
+  CHECK(kept == cache.get(rings, 3, 4, 3));  // a ring has no root
   CHECK(cache.get(trees, 1, 4, 3)->root == 3 && cache.get(trees, 1, 4, 0)->root == 0);
-  // More steps than are kept: what comes back is always the one asked for.
+  // More steps than the cache keeps: each result is still the requested schedule.
   std::size_t steps = 0;
   for (int i = 0; steps < (std::size_t{2} << 20); ++i) {
     const int size = 100 + i % 400, rank = i % size;
@@ -222,7 +224,7 @@ void registry_finds_and_keeps() {
     CHECK(s->size == size && s->rank == rank && s->algorithm == "ring");
     for (const Round& round : s->rounds) steps += 1 + round.size();
   }
-  CHECK(kept->rank == 3 && kept != cache.get(rings, 3, 4, 0));  // what was in use is there still
+  CHECK(kept->rank == 3 && kept != cache.get(rings, 3, 4, 0));  // a schedule in use was kept
   CHECK(ring->size == 4 && ring->rounds.size() == 6);
 }
 
@@ -256,7 +258,7 @@ void reasons_name_the_place() {
     for (Schedule& s : tree) s.busiest = lie;
     CHECK(!prove(tree).ok);
   }
-  // Everybody reduces before sending: with sends that wait for their receives, nobody moves.
+  // Every rank reduces before it sends: if sends wait for their receives, no rank progresses.
   Schedule selfish;
   selfish.size = 2;
   std::vector<Schedule> both{selfish, selfish};

@@ -1,5 +1,6 @@
-// Spoils one step of every built-in in every way there is, and holds the prover against the simulator: what the prover
-// rejects must not work, and what it accepts must still be right on all ranks, delivered in any order.
+// Changes one step of every built-in in every possible way, and compares the prover with the
+// simulator. Schedules that the prover rejects must not work; those that it accepts must be correct
+// on all ranks, with messages in any order.
 #include <chrono>
 #include <map>
 
@@ -13,11 +14,12 @@ using simulation::at;
 
 namespace {
 
-// A value as the simulator knows it: whose parts, of which block, added how, and of what size.
+// A symbolic value: the ranks' parts in it, of which block, in which order of addition, and of what
+// size.
 struct Term {
-  int block = -1;  // -1: never given a value; -2: of several blocks
+  int block = -1;  // -1: uninitialised; -2: several blocks
   int size = 0;
-  std::vector<int> parts;  // how often each rank's is in it
+  std::vector<int> parts;  // how often each rank's part is in it
   std::string text;        // "((0+1)+2)"
 };
 
@@ -34,7 +36,7 @@ Term added(const Term& first, const Term& second) {
   Term sum{first.block == second.block ? first.block : -2, first.size, first.parts,
            "(" + first.text + second.text + ")"};
   for (std::size_t r = 0; r < sum.parts.size(); ++r) sum.parts[r] += second.parts[r];
-  if (sum.text.size() > 4096) sum.text.resize(4096);  // wrong long ago: a right sum is short
+  if (sum.text.size() > 4096) sum.text.resize(4096);  // already wrong: a correct sum is short
   return sum;
 }
 
@@ -64,7 +66,7 @@ bool all_parts(const Term& t, int block, bool once) {
   return t.block == block && std::all_of(t.parts.begin(), t.parts.end(), [&](int n) { return once ? n == 1 : n >= 1; });
 }
 
-// Of the first ranks, in their order, however they are put in brackets.
+// Returns whether the term is the sum of the first ranks, in rank order, with any brackets.
 bool is_prefix(const Term& t, int block, int ranks) {
   std::string parts, wanted;
   for (const char c : t.text) {
@@ -129,7 +131,7 @@ struct Tally {
 class Mutator {
  public:
   explicit Mutator(std::vector<Schedule> schedules) : schedules_(std::move(schedules)) {
-    for (Schedule& s : schedules_) {  // false ones would be rejected for themselves
+    for (Schedule& s : schedules_) {  // wrong declarations would be rejected for themselves
       s.symmetry = Symmetry::none;
       s.busiest.clear();
       s.lag = 0;
@@ -165,7 +167,7 @@ class Mutator {
       if (q != step.peer && q != s.rank) with("swap peer", [&] { s.rounds[k][i].peer = q; });
     }
     const int blocks = s.blocks + static_cast<int>(s.temps.size());
-    // A chain's many blocks are alike: there, the next `size` of them stand for all.
+    // A chain's blocks are alike: there, the next `size` blocks represent all.
     const int others = blocks > 3 * s.size ? s.size : blocks - 1;
     for (int further = 1; further <= others; ++further) {
       const int b = (step.block + further) % blocks;

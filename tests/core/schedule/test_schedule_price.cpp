@@ -1,5 +1,5 @@
-// Prices against the closed forms of the algorithms; few ranks against all; hosts that share links; sizes that no lab
-// has.
+// Tests prices: against the closed forms of the algorithms, few ranks against all, hosts that share
+// links, and very large sizes.
 #include <chrono>
 #include <cmath>
 
@@ -37,7 +37,8 @@ void same(const Price& one, const Price& all) {
   CHECK(near(one.reduced, all.reduced) && one.rounds == all.rounds);
 }
 
-// A declared symmetry, or declared busiest ranks, must give the price that all ranks give, cut in any way.
+// Checks that a declared symmetry, or declared busiest ranks, give the price that all ranks give,
+// for any cut.
 void few_ranks_price_all() {
   const Network model{{1e-5, 1e-9, 2e-6, 3e-6}, {1e-6, 1e-10, 1e-6, 0}, 1e-10, 1e-10};
   for (const Algorithm& algorithm : algorithms()) {
@@ -88,18 +89,19 @@ void prices_are_the_closed_forms() {
   }
 }
 
-// Each further message of a round takes a gap, besides the time of all their bytes.
+// Checks that each further message of a round takes a gap, in addition to the time of all bytes.
 void gaps_and_what_alpha_hides() {
   const Algorithm& a = allreduce("round_robin");
   const Network posting{{1e-5, 1e-12, 1e-4, 0}, {}, 0, 0}, hiding{{1e-3, 1e-8, 0, 4e-4}, {}, 0, 0};
   CHECK(near(price(profile_of(a, 9), 9000, {}, posting).seconds, 2 * (1e-5 + 8000 * 1e-12 + 7 * 1e-4)));
-  // as long as the gaps
+  // the gaps take longer than alpha hides
   CHECK(near(price(profile_of(a, 9), 900'000'000, {}, posting).seconds, 2 * (1e-5 + 8e8 * 1e-12 + 7 * 1e-4)));
   CHECK(near(price(profile_of(a, 9), 9000, {}, hiding).seconds, 2 * 1e-3));  // 8000 bytes: 80 µs
   CHECK(near(price(profile_of(a, 9), 90'000'000, {}, hiding).seconds, 2 * (1e-3 + 0.8 - 4e-4)));
 }
 
-// With many segments the busiest resource sets the pace, and what else there is fits beside it.
+// Checks that with many segments the busiest resource sets the pace, and all other work overlaps
+// with it.
 void many_segments_take_the_links_time() {
   for (const int p : {2, 4, 8, 13}) {
     const double f = (p - 1.0) / p, S = 64e6, beta = 8e-10;
@@ -112,7 +114,8 @@ void many_segments_take_the_links_time() {
           price(profile_of(allreduce(name), p), static_cast<std::size_t>(S), {64'000, 16}, m).seconds;
       CHECK(seconds > 0.999 * bytes * beta && seconds < 1.05 * bytes * beta);
     }
-    // A window of one instance waits at every round, and many in flight never take longer than one after another.
+    // A window of one instance waits at every round. Many instances in flight never take longer
+    // than one after another.
     for (const Algorithm& a : algorithms()) {
       const Profile profile = profile_of(a, p);
       const double alone = price(profile, 64'000, {64'000, 1}, m).seconds,
@@ -128,7 +131,7 @@ void many_segments_take_the_links_time() {
   }
 }
 
-// Where ranks share hosts, bytes between hosts share links.
+// Checks that bytes between hosts share links if ranks share hosts.
 void ranks_of_a_host_share_its_link() {
   const double beta = 1e-8;
   const Network m{{1e-9, beta, 0, 0}, {1e-9, 1e-14, 0, 0}, 0, 0};
@@ -140,26 +143,27 @@ void ranks_of_a_host_share_its_link() {
     };
     const auto about = [](double a, double b) { return std::abs(a - b) < 1e-3 * b; };
     CHECK(about(seconds("ring"), 2 * 31.0 / 32 * S * beta));                    // one rank of a host sends out of it
-    CHECK(about(seconds("all_to_all"), per_host * (p - per_host) * S * beta));  // each to each of the others
+    CHECK(about(seconds("all_to_all"), per_host * (p - per_host) * S * beta));  // each rank to each rank of other hosts
     CHECK(about(seconds("round_robin"), 2.0 * per_host * (p - per_host) * S / p * beta));
-    // near ranks first, then their shares
+    // nearby ranks exchange first, then their shares
     CHECK(about(seconds("butterfly_halving"), 2.0 * (p - per_host) / p * S * beta));
     CHECK(about(seconds("butterfly_doubling"), per_host * (5 - std::log2(per_host)) * S * beta));
   }
-  // All ranks on one host: no link is used at all.
+  // With all ranks on one host, no link is used.
   CHECK(price(profile_of(allreduce("ring"), 8, blocks_of(8, 8)), 1 << 20, {}, simple(1, 1, 0)).seconds <
         0.2 * (14 + 2 * kMB));
-  // Few hosts must give what all hosts give (exact where the hosts are alike).
+  // A few hosts must give the price of all hosts (exactly if the hosts are identical).
   for (const Algorithm& a : algorithms()) {
     const Placement hosts = blocks_of(8, 512);
-    Placement shuffled = hosts;  // the same hosts under other names
+    Placement shuffled = hosts;  // the same hosts with other numbers
     for (int& host : shuffled) host = (host * 29 + 7) % 64;
     same(price(profile_of(a, 512, hosts), kMB, {100'000, 2}, m),
          price(profile_of(a, 512, shuffled), kMB, {100'000, 2}, m));
   }
 }
 
-// "butterfly" means the cheaper of its two; of one instance at powers of two, that changes at the design's S*.
+// "butterfly" means the cheaper of its two variants. For one instance at powers of two, the choice
+// changes at the design's S*.
 void doubling_wins_below_its_limit() {
   for (const Network& m : {simple(2e-5, 8e-10, 1e-10), simple(1e-6, 1e-10, 1e-10)}) {
     for (const int p : {2, 4, 8, 64, 1024}) {
@@ -198,12 +202,14 @@ void the_cheapest_cut_is_cheap() {
       }
     }
   }
-  // A link that is slow beside its latency needs little in flight: more would only wait in its queue.
+  // A link with low bandwidth relative to its latency needs little in flight: more would only wait
+  // in its queue.
   CHECK(cheapest(profile_of(allreduce("ring"), 8), 16 * kMB, simple(1e-4, 8e-8, 1e-10)).cut.window == 1);
   CHECK(cheapest(profile_of(allreduce("ring"), 8), 16 * kMB, simple(2e-5, 8e-11, 1e-11)).cut.window > 1);
 }
 
-// Two levels, on a link that all ranks of a host share: never slower than the bound allows, nor much slower than it.
+// Checks two levels on a link that all ranks of a host share: never faster than the bound, nor much
+// slower.
 void two_levels_reach_their_bound() {
   const int hosts = 8, lanes = 4;
   const Network m{{1e-6, 1e-8, 0, 0}, {1e-7, 1e-10, 0, 0}, 1e-11, 1e-11};
@@ -214,8 +220,8 @@ void two_levels_reach_their_bound() {
             .price.seconds;
     CHECK(seconds > bound && seconds < 1.05 * bound);
   }
-  // The others' bounds: an S goes down a chain of hosts; what a host has not got comes in, or what is not its own goes
-  // out.
+  // The bounds of the other collectives: all S bytes pass through a chain of hosts, or a host
+  // receives the data it lacks, or sends the data of other hosts.
   const double share = (hosts - 1.0) / hosts * S * m.between.beta;
   for (const auto& [collective, name, least] :
        std::vector<std::tuple<Collective, const char*, double>>{{Collective::broadcast, "chain", S * m.between.beta},
@@ -237,7 +243,7 @@ void two_levels_reach_their_bound() {
   CHECK(seconds > 2 * 0.75 * S * slow_memory.copy && seconds < 1.2 * (2 * 0.75 * S * slow_memory.copy) + 0.1 * bound);
 }
 
-// At sizes that no lab has: every algorithm of every collective, in well under a second each.
+// Prices every algorithm of every collective at very large sizes, in well under a second each.
 void many_ranks_are_priced() {
   constexpr int p = 16384;
   const Network m = simple(2e-5, 8e-10, 1e-10);

@@ -1,4 +1,5 @@
-// Runs every built-in on real numbers, all ranks in one thread, and compares with what the collective should give.
+// Runs every built-in on real numbers, with all ranks in one thread, and compares with the
+// collective's definition.
 #include <cstring>
 #include <numeric>
 
@@ -51,7 +52,7 @@ void run(const std::vector<Schedule>& schedules, Blocks<T>& blocks) {
   CHECK(simulation::Simulator<Buffer<T>>::run(schedules, blocks, random, fits, plus<T>));
 }
 
-// Even splits: allreduce, reduce, broadcast.
+// Checks collectives with even splits: allreduce, reduce, broadcast.
 template <class T>
 void whole_buffers(const Algorithm& algorithm, int p, std::size_t count, int root) {
   const auto schedules = all_ranks(algorithm, p, root);
@@ -81,7 +82,7 @@ void whole_buffers(const Algorithm& algorithm, int p, std::size_t count, int roo
   }
 }
 
-// Parts of unequal size, some empty.
+// Checks parts of unequal size, some of them empty.
 void parts(const Algorithm& algorithm, int p) {
   const auto schedules = all_ranks(algorithm, p);
   const auto length = [](int block) { return at(block * 5 % 7); };

@@ -1,4 +1,5 @@
-// Ranks of a set as agreement sees them, for its tests: no transport, only what travels.
+// The ranks of a set as the agreement sees them, without a transport: only the records that they
+// exchange.
 #pragma once
 
 #include <cstring>
@@ -34,7 +35,8 @@ inline std::vector<int> numbers(int size, int first = 0) {
   return result;
 }
 
-// One rank as the protocol sees it: its cache, and how many verdicts it has read. Verdicts wait in `mail` until read.
+// The protocol state of one rank: its cache, and the number of verdicts that it has read. Verdicts
+// wait in `mail`.
 struct Rank {
   KnownNames known;
   std::uint64_t read = 0;
@@ -93,7 +95,7 @@ struct Rank {
   }
 };
 
-// What goes over the wire is what arrives.
+// Returns the record after encoding and decoding.
 template <class R>
 R over_the_wire(const R& record) {
   Bytes bytes;

@@ -1,4 +1,5 @@
-// The core's C++ tests: CHECK, and a main() per file that runs them all.
+// Helpers for the core's C++ tests: CHECK, and threads for ranks. Each test file has a main() that
+// runs its tests.
 #pragma once
 
 #include <cstdio>
@@ -7,7 +8,8 @@
 #include <thread>
 #include <vector>
 
-// Tests of every combination take a part of them under a sanitizer, where all is 10 to 20 times slower.
+// Under a sanitizer, which is 10 to 20 times slower, tests of all combinations run only a part of
+// them.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else

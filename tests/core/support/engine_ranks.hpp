@@ -22,7 +22,7 @@ using Op_ = std::shared_ptr<Operation>;
 struct Rank {
   int rank, size;
   std::shared_ptr<Worker> worker;
-  std::weak_ptr<Transport> transport;  // to see who keeps it
+  std::weak_ptr<Transport> transport;  // shows whether another object keeps it alive
   std::unique_ptr<Engine> engine;
 
   Rank(const std::shared_ptr<ThreadsHub>& hub, int r, int s, EngineConfig config = {}, bool threaded = true,
@@ -38,7 +38,7 @@ struct Rank {
     return std::make_unique<Engine>(worker, std::move(made), std::move(config));
   }
   void wait(const Op_& op) { CHECK(wait_for(*op, *worker, 60, nullptr)); }
-  // What it met, or nothing.
+  // Returns the operation's error, if any.
   std::optional<Error> outcome(const Op_& op) {
     wait(op);
     if (!op->error()) return std::nullopt;

@@ -1,4 +1,5 @@
-// Ranks as threads, on hosts that are pretended: each has arenas of its own, and what goes between hosts is counted.
+// Ranks as threads on simulated hosts: each host has its own arenas, and bytes between hosts are
+// counted.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,7 @@
 
 namespace ringcomm::testing {
 
-// Bytes of data that hosts sent each other, by (from, to).
+// The number of data bytes between hosts, by (from, to).
 class Links {
  public:
   explicit Links(const std::vector<int>& host_of) : host_of_(host_of) {
@@ -65,7 +66,7 @@ class CountingTransport final : public Transport {
   Links& links_;
 };
 
-// Of every rank, by rank: arenas that each host's ranks share.
+// Returns the nodes by rank: each host's ranks share arenas.
 inline std::vector<std::shared_ptr<Node>> nodes_on(const std::vector<int>& host_of) {
   std::vector<std::shared_ptr<Node>> nodes(host_of.size());
   for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
@@ -77,7 +78,7 @@ inline std::vector<std::shared_ptr<Node>> nodes_on(const std::vector<int>& host_
   return nodes;
 }
 
-// host_of[r]: of rank r. body(context, links).
+// Runs body(context, links) on all ranks; host_of[r] is the host of rank r.
 template <class Body>
 void on_hosts(const std::vector<int>& host_of, ChannelConfig config, Body body) {
   const int size = static_cast<int>(host_of.size());
@@ -101,7 +102,7 @@ void on_hosts(const std::vector<int>& host_of, ChannelConfig config, Body body) 
   });
 }
 
-// Of 1 to 9 ranks: even and uneven, hosts one after another and mixed, a rank alone on its host.
+// Layouts of 1 to 9 ranks: even and uneven, hosts consecutive and mixed, a rank alone on its host.
 inline const std::vector<std::vector<int>> kHostLayouts{{0, 1},
                                                         {0, 0, 1},
                                                         {0, 1, 0, 1},

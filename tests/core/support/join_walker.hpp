@@ -1,4 +1,5 @@
-// One rank at a job in which ranks run out of data at different times, and what its operations must give.
+// One rank of a job in which ranks run out of data at different times, and the expected results of
+// its operations.
 #pragma once
 
 #include <cmath>
@@ -23,8 +24,8 @@ struct Item {
 
 struct Job {
   std::vector<std::vector<int>> sets;
-  std::vector<Item> items;                      // of every step
-  std::vector<std::vector<std::size_t>> steps;  // by epoch and rank: how many it has data for
+  std::vector<Item> items;                      // the items of every step
+  std::vector<std::vector<std::size_t>> steps;  // by epoch and rank: the number of steps with data
 };
 
 inline Job make_job(Random& random, int size) {
@@ -33,14 +34,14 @@ inline Job make_job(Random& random, int size) {
   for (int r = 0; r < size; ++r) {
     everybody.push_back(r);
     if (r % 2 == 0) even.push_back(r);
-    if (r >= size / 2) high.insert(high.begin(), r);  // in another order
+    if (r >= size / 2) high.insert(high.begin(), r);  // in descending order
   }
   job.sets = {everybody, even, high};
   for (std::size_t i = 0; i < 12; ++i) {
     const auto kind = static_cast<Kind>(below(random, kKinds));
     const Op op = kElementOps[below(random, 5)];
     const double factors[] = {1, 1, -2, 0.5};
-    const std::size_t scale = below(random, 3) ? 1 : 500;  // small ones ride in mailboxes where ranks share a host
+    const std::size_t scale = below(random, 3) ? 1 : 500;  // small operations are sent inline where ranks share a host
     job.items.push_back({kind, below(random, 3), below(random, 40) * scale, op, factors[below(random, 4)],
                          factors[below(random, 4)], std::to_string(i)});
   }
@@ -63,7 +64,7 @@ struct Flying {
   std::vector<float> data, more;
 };
 
-struct Walker {  // one rank at the job
+struct Walker {  // one rank of the job
   Rank& r;
   const Job& job;
 
@@ -77,7 +78,8 @@ struct Walker {  // one rank at the job
   std::size_t splits(const Flying& f, int from, int to) const {
     return (place(f, from) + place(f, to) + f.step) % 3 * scale(f);
   }
-  std::size_t count(const Flying& f) const { return f.item->n + (f.step == 2 ? 7 : 0); }  // a cached name changes shape
+  // a cached name changes its shape
+  std::size_t count(const Flying& f) const { return f.item->n + (f.step == 2 ? 7 : 0); }
   int root(const Flying& f) const { return set_of(f)[(f.item->n + f.step) % set_of(f).size()]; }
 
   std::unique_ptr<Flying> submit(const Item& item, std::size_t step, std::vector<int> active) {
@@ -216,7 +218,7 @@ struct Walker {  // one rank at the job
         for (const float x : f.more) is(x, reduced(f, false));
         [[fallthrough]];
       default:
-        if (item.kind == Kind::wrong) break;  // alone: it is right
+        if (item.kind == Kind::wrong) break;  // single, so it is correct
         for (const float x : f.data) is(x, reduced(f, item.kind == Kind::reduce));
     }
   }

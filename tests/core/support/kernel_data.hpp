@@ -1,4 +1,5 @@
-// Arrays for kernel tests: any dtype, any misalignment, the awkward values often, and a rim that nobody may touch.
+// Arrays for kernel tests: any dtype, any misalignment, frequent edge values, and a margin that
+// must not change.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ inline std::uint64_t random_element(ringcomm::DType dtype, Random& random) {
   const std::uint64_t bits = random();
   const std::uint64_t mask = reference::mask_of(dtype);
   if (bits % 3 != 0) return random() & mask;
-  if (!ringcomm::info(dtype).floating) {  // around 0, the largest and the least
+  if (!ringcomm::info(dtype).floating) {  // around 0, the largest and the smallest
     const std::uint64_t edges[] = {0, 1, 2, mask, mask >> 1, (mask >> 1) + 1, mask - 1};
     return edges[(bits >> 8) % 7] & mask;
   }
@@ -35,7 +36,7 @@ inline std::uint64_t random_element(ringcomm::DType dtype, Random& random) {
                                   1,
                                   f.quiet(),
                                   (f.quiet() << 1) - 1,
-                                  f.quiet() << 1,  // zero, subnormals, the least normal number
+                                  f.quiet() << 1,  // zero, subnormals, the smallest normal number
                                   one,
                                   one + 1,
                                   f.infinity() - 1,
@@ -58,7 +59,7 @@ class Array {
     for (std::size_t i = 0; i < count; ++i) set(i, random_element(dtype, random));
   }
   Array(const Array&) = delete;
-  Array(Array&&) = default;  // a vector's memory stays where it is
+  Array(Array&&) = default;  // moving a vector keeps its memory's address
 
   std::uint8_t* data() { return memory_.data() + start_; }
   std::uint64_t get(std::size_t i) const {
@@ -87,7 +88,7 @@ class Array {
   std::vector<std::uint8_t> memory_;
 };
 
-// Says which element differs before the check fails.
+// Prints the element that differs before the check fails.
 inline void check_equal(std::string_view what, ringcomm::DType dtype, const Array& got,
                         const std::vector<std::uint64_t>& want) {
   for (std::size_t i = 0; i < want.size(); ++i) {

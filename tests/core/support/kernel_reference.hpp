@@ -1,4 +1,4 @@
-// What the kernels must compute, one element at a time and written another way: the tests' measure. Elements are raw
+// A reference for the kernels: computes one element at a time, by different code. Elements are raw
 // bits.
 #pragma once
 
@@ -20,7 +20,7 @@ using ringcomm::DType;
 using ringcomm::Op;
 using ringcomm::kernels::Scale;
 
-struct Format {  // of a floating dtype
+struct Format {  // a floating dtype
   int mantissa, exponent;
   int bias() const { return (1 << (exponent - 1)) - 1; }
   std::uint64_t infinity() const { return ((std::uint64_t{1} << exponent) - 1) << mantissa; }
@@ -35,7 +35,7 @@ inline Format format_of(DType dtype) {
   return formats[static_cast<int>(dtype)];
 }
 
-// The value of bits that are no NaN; exact.
+// Returns the exact value of bits that are not a NaN.
 inline double value_of(Format f, std::uint64_t bits) {
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << f.mantissa) - 1);
   const int exponent = static_cast<int>((bits & (f.sign() - 1)) >> f.mantissa);
@@ -45,7 +45,7 @@ inline double value_of(Format f, std::uint64_t bits) {
   return sign * std::ldexp(whole, (exponent > 0 ? exponent : 1) - f.bias() - f.mantissa);
 }
 
-// The nearest number of the format, ties to even, by counting the format's steps.
+// Returns the nearest number of the format, ties to even, by counting the format's steps.
 inline std::uint64_t round_to(Format f, double value) {
   const std::uint64_t sign = std::signbit(value) ? f.sign() : 0;
   const double magnitude = std::fabs(value);
@@ -54,7 +54,8 @@ inline std::uint64_t round_to(Format f, double value) {
   const int least = 1 - f.bias();
   const int exponent = std::max(std::ilogb(magnitude), least);
   const double steps = std::nearbyint(std::ldexp(magnitude, f.mantissa - exponent));
-  // Steps count on across binades: 2^(mantissa+1) of one are 2^mantissa of the next, as the bits do.
+  // Steps continue across binades, as the bits do: 2^(mantissa+1) steps of one are 2^mantissa of
+  // the next.
   const auto bits = static_cast<std::uint64_t>(steps) + (static_cast<std::uint64_t>(exponent - least) << f.mantissa);
   return sign | std::min(bits, f.infinity());
 }
@@ -78,7 +79,8 @@ inline __int128 integer_of(DType dtype, std::uint64_t bits) {
   return static_cast<__int128>(bits);
 }
 
-// Of two elements of one ordered dtype: NaN first (the first of two), then by the order of the reals with -0 < +0.
+// Returns the extreme of two elements: a NaN if there is one (the first of two), otherwise by order
+// with -0 < +0.
 inline std::uint64_t extreme(DType dtype, bool want_least, std::uint64_t a, std::uint64_t b) {
   if (!ringcomm::info(dtype).floating) return (integer_of(dtype, a) <= integer_of(dtype, b)) == want_least ? a : b;
   const Format f = format_of(dtype);
@@ -91,11 +93,11 @@ inline std::uint64_t extreme(DType dtype, bool want_least, std::uint64_t a, std:
 
 template <class F>
 F combine(Op op, F a, F b) {
-  volatile F result = op == Op::product ? a * b : a + b;  // volatile: rounded here, not fused with what follows
+  volatile F result = op == Op::product ? a * b : a + b;  // volatile: rounded here, not fused with later operations
   return result;
 }
 
-// By the factor, then by the divisor; at once where their quotient is a number of F.
+// Scales by the factor, then by the divisor; in one step if their quotient is exact in F.
 template <class F>
 F scaled(F value, Scale by) {
   const F ratio = static_cast<F>(by.factor / static_cast<double>(by.divisor));
@@ -105,7 +107,7 @@ F scaled(F value, Scale by) {
   return result;
 }
 
-// Reduction in F (float32 for halves) of values that may be scaled.
+// Reduces in F (float32 for 16-bit floats) values that may be scaled.
 template <class F, class Bits>
 std::uint64_t reduce_floating(DType dtype, Op op, std::span<const std::uint64_t> sources, Scale pre, Scale post) {
   constexpr DType wide = sizeof(F) == 4 ? DType::float32 : DType::float64;
@@ -157,7 +159,7 @@ inline std::uint64_t logical(Op op, std::span<const std::uint64_t> sources) {
   return op == Op::lor ? (true_ones > 0 ? 1 : 0) : true_ones % 2;
 }
 
-// post(pre(sources[0]) op pre(sources[1]) op ...), as kernels.hpp says it.
+// Returns post(pre(sources[0]) op pre(sources[1]) op ...), as defined in kernels.hpp.
 inline std::uint64_t reduce(DType dtype, Op op, std::span<const std::uint64_t> sources, Scale pre = {},
                             Scale post = {}) {
   const bool plain = pre.identity() && post.identity();

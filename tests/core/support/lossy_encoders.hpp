@@ -1,4 +1,4 @@
-// Encoders that lose something, and what one makes of an array.
+// Lossy encoders, and the encoding of an array by one of them.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// One call over a host's memory, as a channel makes it, without comparison.
+// One call in a host's shared memory, as a channel makes it, without the consistency check.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ inline void finish(Task& task, std::mt19937* delays = nullptr) {
   }
 }
 
-// One call from opening to end.
+// Runs one call from start to end.
 inline void run_call(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::mt19937* delays = nullptr,
                      int dies_after = 0) {
   epochs.open_call();

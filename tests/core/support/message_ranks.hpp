@@ -1,4 +1,4 @@
-// Ranks that send each other messages, as threads: on hosts whose ranks share memory, or not.
+// Ranks as threads that send each other messages, on hosts with or without shared memory.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline std::byte pattern(int source, int tag, std::uint64_t number, std::size_t 
                                 number * 13 + at);
 }
 
-// Ranks of one communicator on hosts that share memory, or not.
+// The ranks of one communicator, on hosts with or without shared memory.
 class World {
  public:
   World(std::vector<int> host_of, bool shared) : host_of_(std::move(host_of)), shared_(shared) {
@@ -31,13 +31,13 @@ class World {
     const int hosts = *std::max_element(host_of_.begin(), host_of_.end()) + 1;
     for (int host = 0; host < hosts && shared_; ++host) nodes_.push_back(Node::for_threads(on(host)));
   }
-  World fresh() const { return World(host_of_, shared_); }  // alike: nothing has gone through it
+  World fresh() const { return World(host_of_, shared_); }  // an equal world without earlier messages
   int size() const { return static_cast<int>(host_of_.size()); }
   std::unique_ptr<PointToPoint> make(int rank, bool reads_peers = true) {
     PointToPoint::Group group;
     group.reads_peers = reads_peers;
     group.first_tag = 5;
-    if (size() % 2 == 0) group.piece = 20'000;  // many of a long message, in turns
+    if (size() % 2 == 0) group.piece = 20'000;  // a long message has many pieces
     group.rank = rank;
     group.size = size();
     const int host = host_of_[static_cast<std::size_t>(rank)];
@@ -51,7 +51,7 @@ class World {
     if (!shared_ || on(host) < size()) group.transport = make_threads_transport(hub, rank);
     return std::make_unique<PointToPoint>(std::move(group));
   }
-  std::shared_ptr<Node> node(int rank) const {  // null: the rank shares memory with nobody
+  std::shared_ptr<Node> node(int rank) const {  // null: the rank shares memory with no other rank
     if (!shared_) return nullptr;
     const auto host = static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)]);
     return nodes_[host][static_cast<std::size_t>(std::count(host_of_.begin(), host_of_.begin() + rank, host))];
@@ -59,7 +59,7 @@ class World {
   bool neighbours(int a, int b) const {
     return shared_ && host_of_[static_cast<std::size_t>(a)] == host_of_[static_cast<std::size_t>(b)];
   }
-  // What was sent to `rank` over transports. Collective: all have sent what they will.
+  // Returns the messages sent to `rank` over transports. Collective: no rank sends afterwards.
   std::vector<std::uint64_t> sent_to(int rank, const PointToPoint& ranks, std::barrier<>& barrier) {
     const std::vector<std::uint64_t> mine = ranks.sent();
     {

@@ -1,7 +1,8 @@
-// A second reading of what running a schedule costs, written apart from the pricer: event by event. Every rank has a
-// link of its own that carries a byte in beta each way, messages one after another in the order in which they are
-// posted; a message is there alpha after its last byte; a rank posts a message every gap, and reduces what has come in
-// gamma per byte, one at a time. Segments are run as RunSchedule runs them: `window` at a time, each in rounds.
+// Simulates the cost of a schedule event by event, independently of the pricer. Every rank has its
+// own link, which takes beta per byte in each direction. Messages are sent one after another in the
+// order of posting, and arrive alpha after their last byte. A rank posts a message every gap, and
+// reduces received data at gamma per byte, one message at a time. Segments run as in RunSchedule:
+// `window` at a time, each in rounds.
 #pragma once
 
 #include <algorithm>
@@ -42,12 +43,12 @@ class NetworkSimulator {
   struct Instance {
     std::size_t round = 0, pending = 0;
     bool begun = false;
-    std::map<std::size_t, std::vector<std::size_t>> early;  // peer of messages that came before their round
+    std::map<std::size_t, std::vector<std::size_t>> early;  // by round: peers whose messages arrived before it
   };
   struct Rank {
     std::vector<Instance> instances;
     std::size_t oldest = 0, opened = 0;
-    double out = 0, in = 0, poster = 0, processor = 0;  // when each is free
+    double out = 0, in = 0, poster = 0, processor = 0;  // when each is free, in seconds
   };
   struct Exchange {
     std::vector<std::pair<std::size_t, double>> sends;  // peer, blocks
@@ -137,7 +138,8 @@ class NetworkSimulator {
     });
   }
 
-  // The how-manieth message r -> to leaves in a round; the round in which `to` takes it.
+  // index_of() returns the index of r's message to `to` in this round among all of r's messages to
+  // it. round_of() returns the round in which `to` receives the message with this index.
   std::size_t index_of(std::size_t r, std::size_t to, std::size_t round) const {
     std::size_t index = 0;
     for (std::size_t k = 0; k < round; ++k) index += deals(r, k, to, true);

@@ -34,7 +34,8 @@ class Processes {
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
 
-  // Runs body in every process. Call it before this process has threads. `before` runs ahead of the mapping.
+  // Runs body in every process. Call it before this process has threads. `before` runs before the
+  // arenas are mapped.
   void start(const std::function<void(Node&)>& body, const std::function<void(int)>& before = {}) {
     const std::size_t nbytes = pids_.size() * sizeof(pid_t);
     int gate[2];
@@ -45,20 +46,20 @@ class Processes {
         pids_[rank] = pid;
         continue;
       }
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that fails leaves nothing behind
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a failed test leaves no process behind
       ::close(gate[1]);
       CHECK(::read(gate[0], pids_.data(), nbytes) == static_cast<ssize_t>(nbytes));
       if (before) before(static_cast<int>(rank));
       ::_exit(live(static_cast<int>(rank), body));
     }
-    for (std::size_t i = 0; i < pids_.size(); ++i) {  // one copy of everybody's number each; small writes are whole
+    for (std::size_t i = 0; i < pids_.size(); ++i) {  // one copy of all pids for each process; small writes are atomic
       CHECK(::write(gate[1], pids_.data(), nbytes) == static_cast<ssize_t>(nbytes));
     }
     ::close(gate[0]);
     ::close(gate[1]);
   }
 
-  // In a child: a pidfd per rank, -1 for itself.
+  // Returns a pidfd per rank, -1 for itself. For children.
   std::vector<int> pidfds(int me) const {
     std::vector<int> fds;
     for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
@@ -68,7 +69,7 @@ class Processes {
     return fds;
   }
 
-  // In the parent: how a rank ended; 128 + the signal as shells have it.
+  // Returns a rank's exit status, or 128 + the signal as in shells. For the parent.
   int end_of(int rank) {
     int status = 0;
     pid_t& pid = pids_[static_cast<std::size_t>(rank)];

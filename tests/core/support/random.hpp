@@ -1,4 +1,4 @@
-// The same random numbers in every run, whatever the standard library.
+// Random numbers that are the same in every run and with every standard library.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Ranks as threads, each with a channel: the set-up that the channel's tests share.
+// Ranks as threads, each with a channel: the common set-up of the channel's tests.
 #pragma once
 
 #include <barrier>
@@ -23,7 +23,7 @@ struct RankContext {
   std::vector<const void*>& shown;  // one pointer per rank, for comparing buffers
   std::vector<std::string>& said;   // one text per rank
 
-  // True if every rank's buffer holds rank 0's bytes. Collective.
+  // Returns whether every rank's buffer holds rank 0's bytes. Collective.
   bool same_everywhere(const void* data, std::size_t nbytes) {
     shown[static_cast<std::size_t>(rank)] = data;
     barrier.arrive_and_wait();
@@ -31,7 +31,7 @@ struct RankContext {
     barrier.arrive_and_wait();
     return same;
   }
-  // True if every rank says the same. Collective.
+  // Returns whether every rank passes the same text. Collective.
   bool same_text(const std::string& text) {
     said[static_cast<std::size_t>(rank)] = text;
     barrier.arrive_and_wait();
@@ -61,7 +61,8 @@ void with_channels(int size, bool arena, ChannelConfig config, Body body) {
   });
 }
 
-// Algorithms to try for a collective: every built-in that fits, "" (chosen), and for all-reduce with an arena "shared".
+// Returns the algorithms to try: every built-in that fits, "" (automatic), and for all-reduce with
+// an arena "shared".
 inline std::vector<std::string> paths(Collective collective, bool arena) {
   std::vector<std::string> names{""};
   for (const std::string_view name : algorithm_names(collective)) names.emplace_back(name);

@@ -1,6 +1,6 @@
-// A second reading of what schedules mean, written apart from the prover: messages are numbered over the whole run
-// first,
-// then delivered in random order; each rank keeps a copy of all its blocks as a round begins. Values are anything.
+// A second implementation of schedules, independent of the prover. It first numbers the messages of
+// the complete run, then delivers them in random order. Each rank keeps a copy of all its blocks
+// from the start of a round. Values are of any type.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct End {
   std::vector<int> blocks;
 };
 
-// ends[peer]: this rank's messages to (or from) peer, in the order of rounds.
+// Returns ends[peer]: this rank's messages to (or from) peer, in the order of rounds.
 inline std::vector<std::vector<End>> ends_of(const Schedule& s, bool takes) {
   std::vector<std::vector<End>> ends(at(s.size));
   for (std::size_t k = 0; k < s.rounds.size(); ++k) {
@@ -50,8 +50,8 @@ inline std::vector<std::vector<End>> ends_of(const Schedule& s, bool takes) {
 template <class Value>
 class Simulator {
  public:
-  // fits(target, incoming): may the incoming value be put where target is (by size)?  join(first, second): the
-  // operation.
+  // Runs the schedules. fits(target, incoming) returns whether the sizes allow the incoming value
+  // in the target; join(first, second) is the operation.
   template <class Fits, class Join>
   static bool run(const std::vector<Schedule>& schedules, std::vector<std::vector<Value>>& blocks, std::mt19937& random,
                   const Fits& fits, const Join& join) {
@@ -60,7 +60,7 @@ class Simulator {
     std::shuffle(s.messages_.begin(), s.messages_.end(), random);
     for (std::size_t r = 0; r < schedules.size(); ++r) s.begin(r, fits, join);
     while (!s.messages_.empty() && s.fitting_) {
-      if (!s.move_some(fits, join)) return false;  // the rest waits for ever
+      if (!s.move_some(fits, join)) return false;  // the remaining messages would wait for ever
     }
     return s.fitting_;
   }
@@ -71,8 +71,8 @@ class Simulator {
   };
   struct Rank {
     std::size_t round = 0;
-    std::vector<int> left;                  // messages of each round that have not moved
-    std::vector<Value> snapshot;            // all blocks as the round began
+    std::vector<int> left;                  // messages of each round that have not been delivered
+    std::vector<Value> snapshot;            // all blocks at the start of the round
     std::vector<std::vector<Value>> inbox;  // by peer
   };
 
@@ -102,7 +102,7 @@ class Simulator {
     return true;
   }
 
-  // One walk over the messages in their shuffled order; moves those whose ends are both in their rounds.
+  // Visits the messages once in shuffled order; delivers those whose both ends are in their rounds.
   template <class Fits, class Join>
   bool move_some(const Fits& fits, const Join& join) {
     std::vector<Message> kept;
@@ -128,8 +128,8 @@ class Simulator {
     return moved;
   }
 
-  // If all messages of the rank's round have moved: its writes, then the next round (and on, while there is nothing to
-  // wait for).
+  // If all messages of the rank's round are delivered, writes its results and begins the next
+  // round. Repeats while rounds have nothing to wait for.
   template <class Fits, class Join>
   void begin_next(std::size_t r, const Fits& fits, const Join& join) {
     Rank& rank = ranks_[r];

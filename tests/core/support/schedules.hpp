@@ -1,4 +1,5 @@
-// Schedules on the threads transport, ranks as threads: the set-up that the executor's tests share.
+// Schedules on the threads transport, with ranks as threads: the common set-up of the executor's
+// tests.
 #pragma once
 
 #include <memory>
@@ -21,7 +22,7 @@ inline std::vector<int> everybody(int size) {
   return peers;
 }
 
-// To the end, with delays at random: a rank that dawdles, and one that looks all the time.
+// Runs a task to its end with random delays: sometimes slowly, sometimes polling all the time.
 inline void finish(Task& task, std::mt19937& random) {
   for (;;) {
     const Progress progress = task.advance();
@@ -31,7 +32,7 @@ inline void finish(Task& task, std::mt19937& random) {
   }
 }
 
-// One rank's place in a test: its transport, and tags so few that they are used again and again.
+// The state of one rank in a test: its transport, and so few tags that they are reused.
 struct Seat {
   int rank, size;
   std::unique_ptr<Transport> transport;
@@ -64,7 +65,7 @@ void on_seats(int size, Body body) {
   });
 }
 
-// How a call is cut: elements of a segment, instances in flight, and bytes of the longest message.
+// A call's cut: elements of a segment, instances in flight, and bytes of the longest message.
 struct Cut {
   std::size_t segment, window, longest_message;
 };

@@ -1,4 +1,4 @@
-// Small integers in any dtype, and what reducing them gives.
+// Small integers in any dtype, and the expected results of their reductions.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace ringcomm::testing {
 
 inline std::size_t item(DType dtype) { return size_of(dtype); }
 
-// Values cross between double and any dtype here, with the language's own conversions; halves by kernels::cast.
+// Stores doubles as any dtype, by the language's conversions; 16-bit floats by kernels::cast.
 inline void store(DType dtype, std::vector<std::byte>& out, const std::vector<double>& values) {
   out.resize(values.size() * item(dtype));
   const auto fill = [&]<class T>(T) {
@@ -112,15 +112,16 @@ inline std::vector<double> load(DType dtype, const std::vector<std::byte>& in) {
   return out;
 }
 
-// What rank gives at i: small integers, so that every dtype holds sums and products of nine exactly.
+// Returns the rank's element i: a small integer, so that every dtype holds sums and products of
+// nine exactly.
 inline double given(DType dtype, Op op, int rank, std::size_t i) {
   const std::size_t seed = i * 7 + static_cast<std::size_t>(rank) * 13 + i / 5;
   if (dtype == DType::boolean) return static_cast<double>(seed % 3 == 0);
-  if (op == Op::product) return static_cast<double>(rank < 6 ? 1 + seed % 2 : 1);  // at most 2^6: an int8 holds it
+  if (op == Op::product) return static_cast<double>(rank < 6 ? 1 + seed % 2 : 1);  // at most 2^6, which fits an int8
   return static_cast<double>(seed % 4);
 }
 
-// What those of `givers` give, together; averages are over `size` ranks.
+// Returns the reduction of the elements of `givers`; averages are over `size` ranks.
 inline double expected(DType dtype, Op op, const std::vector<int>& givers, int size, std::size_t i) {
   double result = given(dtype, op, givers[0], i);
   for (std::size_t k = 1; k < givers.size(); ++k) {
@@ -172,7 +173,7 @@ inline double epsilon(DType dtype) {
 
 inline bool right(DType dtype, Op op, double got, double want) {
   if (op == Op::average && info(dtype).floating) return std::abs(got - want) <= epsilon(dtype) * std::abs(want);
-  // checked for equal bits only: a mean of truths has no meaning
+  // checked for equal bits only, because a mean of booleans has no meaning
   if (dtype == DType::boolean && op == Op::average) return true;
   return got == want;
 }

@@ -1,4 +1,4 @@
-// The threads transport: matching, completion, cancelling and lost ranks.
+// Tests the threads transport: matching, completion, cancellation and lost ranks.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -35,7 +35,8 @@ Error error_of(Body body) {
   std::abort();
 }
 
-// What message `index` from `source` to `target` under `tag` holds: of any length, so that not all go eagerly.
+// Returns the content of message `index` from `source` to `target` under `tag`. Its length varies,
+// so that not all messages are eager.
 Buffer content(int source, int target, int tag, int index) {
   std::mt19937 random(static_cast<unsigned>(((source * 16 + target) * 16 + tag) * 4096 + index));
   const std::size_t longest = random() % 3 == 0 ? 5000 : 40;
@@ -50,7 +51,8 @@ struct Pending {
   int peer;
 };
 
-// Every rank sends to every rank, itself too; each posts its sends and receives in an order of its own.
+// Sends from every rank to every rank, including itself; each posts its sends and receives in a
+// different order.
 void random_traffic(int size, int tags, int messages, unsigned seed) {
   const auto hub = make_threads_hub(size);
   on_ranks(size, [&](int rank) {
@@ -77,7 +79,7 @@ void random_traffic(int size, int tags, int messages, unsigned seed) {
       auto one = std::make_unique<Pending>();
       if (what % 2) {
         one->buffer = content(rank, peer, tag, index);
-        one->peer = kAnyPeer;  // nothing to compare
+        one->peer = kAnyPeer;  // the test compares nothing for sends
         one->ticket = transport->send(peer, tag, one->buffer.data(), bytes_of(one->buffer));
       } else {
         one->expected = content(peer, rank, tag, index);
@@ -98,7 +100,8 @@ void random_traffic(int size, int tags, int messages, unsigned seed) {
   });
 }
 
-// A probe for any rank finds each sender's messages in order, and every message is counted.
+// Checks that a probe for any rank finds each sender's messages in order, and that every message is
+// counted.
 void any_source() {
   constexpr int kSize = 4, kMessages = 200;
   const auto hub = make_threads_hub(kSize);
@@ -138,7 +141,7 @@ void truncation() {
     const Error error = error_of([&] { complete(*b, receiving); });
     CHECK(error.kind() == ErrorKind::transport && error.ranks() == std::vector<int>{0});
     CHECK(room == Buffer(length - 1, 1));
-    complete(*a, sending);  // the sender cannot know
+    complete(*a, sending);  // the sender does not notice
     CHECK(a->in_flight() == 0 && b->in_flight() == 0);
   }
 }
@@ -150,21 +153,21 @@ void cancelling() {
   b->cancel(b->receive(0, 0, unwanted.data(), bytes_of(unwanted)));
   const Ticket withdrawn = a->send(1, 0, first.data(), bytes_of(first));
   const Ticket kept = a->send(1, 0, second.data(), bytes_of(second));
-  b->poll();  // both are in the receiver's hands
+  b->poll();  // the receiver has seen both
   a->cancel(withdrawn);
   std::fill(first.begin(), first.end(), 9);
   complete(*b, b->receive(0, 0, room.data(), bytes_of(room)));
   CHECK(room == second && unwanted == Buffer(3000));
   complete(*a, kept);
-  a->cancel(kept);  // gone: nothing happens
+  a->cancel(kept);  // already finished: no effect
   a->cancel(kNoTicket);
   const Ticket done = a->send(1, 1, nullptr, 0);
-  a->cancel(done);  // complete, not collected: what was sent stays sent
+  a->cancel(done);  // complete, not collected: the message stays sent
   Arrival arrival;
   complete(*b, b->receive(0, 1, room.data(), 4), &arrival);
   CHECK(arrival.peer == 0 && arrival.nbytes == 0);
   CHECK(a->in_flight() == 0 && b->in_flight() == 0);
-  // The message that was withdrawn, and the receive that was cancelled, had no counterpart.
+  // The cancelled message and the cancelled receive had no counterpart.
   CHECK(a->counts().sent[1] == 3 && b->counts().received[0] == 2);
   const Error error = error_of([&] { (void)a->done(done); });
   CHECK(error.kind() == ErrorKind::internal);
@@ -195,7 +198,7 @@ void lost_rank() {
   CHECK(other == big);
 }
 
-// A rank that is destroyed takes its sends back: their buffers may go.
+// Destroys a rank, which cancels its sends: their buffers may be freed.
 void destroyed_sender() {
   const auto hub = make_threads_hub(2);
   const auto b = make_threads_transport(hub, 1);

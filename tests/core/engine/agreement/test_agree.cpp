@@ -96,7 +96,8 @@ void ranges_are_as_their_ids(Random& random) {
   }
 }
 
-// Names in an order that comes again cost one entry on the way there, and one on the way back, wherever it is cut.
+// Repeats an order of names: it costs one entry to the coordinator, and one back, wherever it is
+// cut.
 void an_order_that_comes_again(Random& random) {
   constexpr std::size_t kNames = 200;
   Group group(3, 1 << 20, 1000);
@@ -124,7 +125,8 @@ void an_order_that_comes_again(Random& random) {
   }
 }
 
-// One of many told together may be anything else on another rank: it meets its own there, and the others run.
+// Changes one operation of a range on one rank: it is matched with its own kind there, and the
+// other operations run.
 void one_of_many(Random& random) {
   const auto name_of = [](std::size_t n) { return "tensor." + std::to_string(n); };
   for (int trial = 0; trial < 300; ++trial) {

@@ -1,4 +1,4 @@
-// Messages in the background, between the worker and callers who wait: one of the two moves each.
+// Tests messages in the background: the worker or a waiting caller moves each of them.
 #include "engine/worker/message_source.hpp"
 
 #include <barrier>
@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kSizes[] = {0, 100, 10'000, 300'000, 9'000'000};
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-// A rank with a worker of its own.
+// A rank with its own worker.
 class Rank {
  public:
   Rank(std::unique_ptr<PointToPoint> ranks, bool own_core)
@@ -44,7 +44,7 @@ class Rank {
   const std::shared_ptr<MessageSource> source_;
 };
 
-// Without a wait, which would move it.
+// Polls without a wait, because a wait would move the message.
 void becomes_done(const Request& request) {
   const std::int64_t begin = now_ns();
   while (!request.done()) {
@@ -54,7 +54,7 @@ void becomes_done(const Request& request) {
   CHECK(!request.error);
 }
 
-// Each sends to the next one of the ring, in memory shared or not.
+// Sends from each rank to the next one of a ring, with or without shared memory.
 void in_a_ring(World& world, bool own_core) {
   std::barrier<> barrier(world.size());
   on_ranks(world.size(), [&](int me) {
@@ -72,12 +72,12 @@ void in_a_ring(World& world, bool own_core) {
         const auto is_right = [&](Array& array, int tag) {
           for (std::size_t i = 0; i < nbytes; i += 997) CHECK(array[i] == pattern(before, tag, nbytes, i));
         };
-        // Nobody waits: the workers do all.
+        // No caller waits: the workers move all messages.
         const auto first = rank.receive(before, 1, in), sent = rank.send(next, 1, out);
         becomes_done(*first);
         becomes_done(*sent);
         is_right(in, 1);
-        // A wait that is in vain leaves the rest to the workers.
+        // A wait that times out leaves the rest to the workers.
         const auto in_vain = rank.receive(before, 9, late);
         const auto second = rank.receive(before, 2, in_too);
         if (me == 0) CHECK(!rank.wait(*in_vain, kSecond / 1000));
@@ -96,7 +96,7 @@ void in_a_ring(World& world, bool own_core) {
   });
 }
 
-// Two ranks of a host whose workers share their callers' cores.
+// Runs two ranks of a host whose workers share their callers' cores.
 template <class Body>
 void on_two(Body body) {
   World world({0, 0}, true);
@@ -110,7 +110,7 @@ void on_two(Body body) {
   });
 }
 
-// While a caller waits for what does not come, what does come is done all the same: it is the caller who does it.
+// Waits for a message that does not arrive; meanwhile the waiting caller moves all other messages.
 void who_waits_moves_everything() {
   on_two([](int me, Rank& rank, Array& bytes, std::barrier<>&) {
     Array nothing(nullptr, 8);
@@ -127,11 +127,11 @@ void who_waits_moves_everything() {
   });
 }
 
-// And what comes after a wait, the worker does.
+// Checks that the worker moves messages that arrive after a wait.
 void what_a_wait_leaves() {
   on_two([](int me, Rank& rank, Array& bytes, std::barrier<>& barrier) {
     const auto wanted = me == 0 ? rank.receive(1, 1, bytes) : nullptr;
-    if (wanted) CHECK(!rank.wait(*wanted, kSecond / 10));  // the worker looks meanwhile, and has nothing to do
+    if (wanted) CHECK(!rank.wait(*wanted, kSecond / 10));  // meanwhile the worker polls, and finds nothing to do
     barrier.arrive_and_wait();
     becomes_done(wanted ? *wanted : *rank.send(0, 1, bytes));
   });

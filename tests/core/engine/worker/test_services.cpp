@@ -1,4 +1,4 @@
-// Services: messages of any rank at any time, beside collectives; how they end.
+// Tests services: messages between any ranks at any time, beside collectives, and their end.
 #include "engine/worker/service.hpp"
 
 #include <deque>
@@ -11,7 +11,7 @@ using namespace ringcomm;
 
 namespace {
 
-// Sends back what it is sent. A request's first byte is 1, an answer's 0.
+// A service that sends back each request. A request's first byte is 1, an answer's 0.
 class Echo final : public Service {
  public:
   struct Answer final : Operation {
@@ -20,7 +20,7 @@ class Echo final : public Service {
     int peer = kAnyPeer;
   };
 
-  // Any thread. Answers of one rank come in the order of the requests.
+  // Sends a request, from any thread. Answers of one rank arrive in the order of the requests.
   std::shared_ptr<Answer> ask(int peer, std::vector<std::byte> bytes) {
     auto answer = std::make_shared<Answer>("echo");
     answer->peer = peer;
@@ -53,7 +53,7 @@ class Echo final : public Service {
         continue;
       }
       auto& waiting = waiting_[letter->peer];
-      if (waiting.empty()) continue;  // its peer was seen to leave before its last letters were read
+      if (waiting.empty()) continue;  // the peer was seen to leave before its last letters were read
       const auto answer = waiting.front();
       waiting.pop_front();
       answer->bytes.assign(letter->bytes.begin() + 1, letter->bytes.end());
@@ -107,10 +107,12 @@ struct Served : Rank {
     for (std::size_t i = 0; i < nbytes; ++i) made[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(salt));
     return made;
   }
-  const std::shared_ptr<Echo> echoes[2] = {std::make_shared<Echo>(), std::make_shared<Echo>()};  // asked in turn
+  // requests alternate between them
+  const std::shared_ptr<Echo> echoes[2] = {std::make_shared<Echo>(), std::make_shared<Echo>()};
 };
 
-// Every rank asks every other, and itself, small and large things, while collectives run.
+// Sends small and large requests from every rank to every rank, including itself, while collectives
+// run.
 void answers_while_collectives_run(int size, bool threaded) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -134,12 +136,12 @@ void answers_while_collectives_run(int size, bool threaded) {
       CHECK(answers[i]->bytes == Served::bytes(lengths[i], static_cast<int>(i % 4)));
     }
     for (const auto& d : data) check_data(d, size);
-    if (!threaded) {  // who waits at the barrier gives no turns
+    if (!threaded) {  // a rank that waits at the barrier gives no turns
       std::vector<std::int32_t> last(1, 1);
       CHECK(!r.outcome(r.engine->submit(0, named("last", last))));
     } else {
       end.arrive_and_wait();
-      CHECK(!r.outcome(r.ask((rank + 1) % size, 10, 3)));  // nobody has anything else to do
+      CHECK(!r.outcome(r.ask((rank + 1) % size, 10, 3)));  // both ranks are idle otherwise
       end.arrive_and_wait();
     }
     r.engine->leave();
@@ -147,7 +149,7 @@ void answers_while_collectives_run(int size, bool threaded) {
   });
 }
 
-// Nobody asks: a turn each 3 ms, and no more.
+// Sends no requests: the service gets one turn per 3 ms, and no more.
 void idle_turns_are_few() {
   const auto hub = make_threads_hub(2);
   std::barrier end(2);
@@ -155,7 +157,8 @@ void idle_turns_are_few() {
     Served r(hub, rank, 2);
     CHECK(!r.outcome(r.ask(1 - rank, 10, 0)));
     end.arrive_and_wait();
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // small things submitted are looked for more often
+    // shortly after small requests, the worker polls more often
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
     const std::int64_t begin = now_ns();
     const int before = r.echoes[0]->turns;
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -166,7 +169,7 @@ void idle_turns_are_few() {
   });
 }
 
-// Whom a rank asks has left, or dies: the wait ends, and says why.
+// Sends requests to a rank that leaves or dies: the wait ends with an error that names the cause.
 void a_peer_goes(int size, bool dies) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
@@ -183,18 +186,18 @@ void a_peer_goes(int size, bool dies) {
       }
     } else {
       std::optional<Error> error;
-      while (!(error = r.outcome(r.ask(goes, 20'000, 1)))) {  // it may answer until it goes
+      while (!(error = r.outcome(r.ask(goes, 20'000, 1)))) {  // it may answer until it leaves
       }
       CHECK(error->kind() == (dies ? ErrorKind::peer_lost : ErrorKind::left) &&
             error->ranks() == std::vector<int>{goes});
-      if (!dies) CHECK(size < 3 || !r.outcome(r.ask(0, 10, 2)));  // the others still answer
+      if (!dies) CHECK(size < 3 || !r.outcome(r.ask(0, 10, 2)));  // the other ranks still answer
     }
     end.arrive_and_wait();
     r.engine->leave();
   });
 }
 
-// Nothing answers: shutdown ends what waits.
+// Sends requests that get no answer: shutdown ends the waits.
 void left_unanswered() {
   const auto hub = make_threads_hub(2);
   std::barrier end(2);

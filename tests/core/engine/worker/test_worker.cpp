@@ -1,4 +1,5 @@
-// The worker: whoever waits gives its turns, and nothing that was submitted is forgotten on the way between the two.
+// Tests the worker: a waiting thread gives its turns, and no submitted operation is lost between
+// the threads.
 #include "engine/worker/worker.hpp"
 
 #include <atomic>
@@ -13,7 +14,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// Operations that are done some turns after they were submitted. Checks that one thread at a time gives turns.
+// Operations that complete some turns after their submission. Checks that one thread at a time
+// gives turns.
 class Countdown final : public Source {
  public:
   explicit Countdown(bool moving) : moving_(moving) {}
@@ -45,7 +47,7 @@ class Countdown final : public Source {
   bool moving_data() override { return moving_; }
 
   std::atomic<std::thread::id> counted;
-  std::atomic<int> turns{0};  // that this thread has given
+  std::atomic<int> turns{0};  // turns that the `counted` thread has given
 
  private:
   const bool moving_;
@@ -86,12 +88,14 @@ void nobody_needs_to_wait() {
 void the_waiter_gives_turns() {
   Set set;
   set.source->counted = std::this_thread::get_id();
-  const auto operation = set.submit(500, true);  // so many take the thread, which sleeps between them, a second
+  // the worker's thread, which sleeps between turns, takes a second for this number
+  const auto operation = set.submit(500, true);
   CHECK(wait_for(*operation, *set.worker, 60, nullptr));
   CHECK(set.source->turns.load() > 0);
 }
 
-// Waiters, submitters and those that only look, on several threads: all is done, turns never overlap.
+// Runs waiters, submitters and pollers on several threads: all operations complete, and turns never
+// overlap.
 void many_threads(bool moving) {
   Set set(moving);
   on_ranks(4, [&](int thread) {
@@ -143,7 +147,8 @@ void time_runs_out() {
   CHECK(!wait_for(*operation, *set.worker, 0.02, nullptr));
 }
 
-// A wait for other hosts is awake for its time, whatever the waits before it, and sleeps after that.
+// Waits for other hosts: stays awake for the given time, whatever the previous waits did, and
+// sleeps after that.
 void a_wait_for_other_hosts() {
   constexpr std::int64_t kAwake = 2'000'000;
   Backoff backoff(100us);
@@ -151,7 +156,7 @@ void a_wait_for_other_hosts() {
     backoff.reset();
     backoff.yield_at_once(kAwake);
     const std::int64_t begun = now_ns();
-    while (backoff.next() == 0ns) backoff.yield_at_once(kAwake);  // who looks again may say so again
+    while (backoff.next() == 0ns) backoff.yield_at_once(kAwake);  // each poll may request it again
     CHECK(now_ns() - begun >= kAwake);
     for (int nap = 0; nap < 10; ++nap) {
       const auto sleep = backoff.next();

@@ -1,7 +1,7 @@
-"""What the cases of tests/gpu/test_api.py are made of: arrays on a stand-in GPU whose streams lag.
+"""Arrays for the cases of tests/gpu/test_api.py, on a stand-in GPU whose streams lag.
 
-A case gets a :class:`Here` and raises if something is wrong. Arrays are made on streams whose operations are held back
-for random times: a call that does not wait for what its streams hold takes wrong values.
+A case gets a :class:`Here` and raises if something is wrong. Arrays are made on streams whose operations are delayed
+randomly: a call that does not wait for its streams reads wrong values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REAL = os.environ.get("TEST_GPU") == "device"
 
 
 class Described:
-    """An array that says by one interface alone where it lies."""
+    """An array that publishes its memory location by one interface only."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -52,7 +52,7 @@ def ours(values: np.ndarray) -> Any:
 
 
 def late(values: np.ndarray) -> Any:
-    """On the current stream, behind work on it: until then it holds 0xFF."""
+    """Returns an array that is written on the current stream after delayed work; until then it holds 0xFF."""
     made = da.empty(values.shape, values.dtype)
     da.fill_bytes(made, 0xFF)
     assign_late(made, values)
@@ -60,7 +60,7 @@ def late(values: np.ndarray) -> Any:
 
 
 def assign_late(array: Any, values: np.ndarray) -> None:
-    """Behind work on the current stream; the host does not wait for it."""
+    """Assigns after work on the current stream; the host does not wait."""
     given = da.from_numpy(values)
     da.synchronize()
     for _ in range(3):
@@ -89,7 +89,7 @@ class Here:
 
 @contextlib.contextmanager
 def capturing(library: Any) -> Iterator[None]:
-    """The current stream is being captured into a CUDA graph."""
+    """Captures the current stream into a CUDA graph."""
     stream, graph = ctypes.c_void_p(da.current_stream()), ctypes.c_void_p()
     if REAL:
         assert library.cuStreamBeginCapture_v2(stream, 0) == 0

@@ -1,4 +1,4 @@
-"""What tests/gpu/test_api.py runs on ranks; and cases of what is refused, and what is seen."""
+"""The program that tests/gpu/test_api.py runs on ranks, and cases of refusals and of monitoring."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def what_works_on_the_hosts_memory_alone_says_so(here: Here) -> None:
 
 @case
 def calls_that_ranks_disagree_on_leave_the_next_ones_right(here: Here) -> None:
-    """Small and large: what ranks could not tell each other about their memory then, they tell in the next call."""
+    """Tests small and large arrays: ranks exchange their memory locations in the next call if a mismatch prevented it.
+    """
     if here.size == 1:
         return
     for count in (10, 70_000, 100_000):
@@ -57,7 +58,7 @@ def calls_that_ranks_disagree_on_leave_the_next_ones_right(here: Here) -> None:
 
 @case
 def a_stream_that_is_captured_is_refused(here: Here) -> None:
-    """What was begun before goes on meanwhile, and the capture outlives all of it."""
+    """Captures a stream: earlier calls continue meanwhile, and the capture outlives all of them."""
     x = late(np.ones(3))
     begun = here.comm.iallreduce(late(np.ones(1 << 20)))
     with capturing(here.library):
@@ -101,7 +102,8 @@ def copies_are_events_of_the_timeline(here: Here) -> None:
 
     x, out = late(np.ones(3 << 20, np.float32)), late(np.zeros(3 << 20, np.float32))
     with Listener() as listener:
-        here.comm.allreduce(x, out=out, algorithm="ring", name="traced")  # by way of the host, whatever else there is
+        # it takes the staging route, whatever other routes exist
+        here.comm.allreduce(x, out=out, algorithm="ring", name="traced")
         here.comm.allreduce(x, out=out, name="free")
     taken = listener.take()
     events = [event for event in taken if event.name == "traced"]
@@ -118,7 +120,7 @@ def copies_are_events_of_the_timeline(here: Here) -> None:
 
 
 def bench(here: Here, folder: str) -> None:
-    """Results are right, and rows say how fast."""
+    """Checks that results are right, and that rows contain rates."""
     path = f"{folder}/bench{here.size}.json"
     for collective in ("allreduce", "allgather") if here.size == 2 else ("allreduce",):
         line = [
@@ -164,7 +166,7 @@ def info(here: Here) -> None:
 
 
 def run(seeds: int, folder: str, example: str) -> None:
-    """All cases on this rank, on a stream of its own, under each seed; then what commands and the example say."""
+    """Runs all cases on this rank, on a separate stream, under each seed; then commands and the example."""
     import mpi_case
 
     da.use(LIBRARY)

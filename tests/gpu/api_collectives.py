@@ -1,4 +1,4 @@
-"""Cases of tests/gpu/test_api.py: collectives."""
+"""Cases of tests/gpu/test_api.py for collectives."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def gathers_and_scatters(here: Here) -> None:
         check(before, np.full(5, rank))
     got = comm.reduce(late(np.ones(5, np.int32)), root=size - 1)
     assert (got is None) == (rank != size - 1)
-    for refused in (comm.reduce, comm.broadcast):  # as of the host's arrays, on every rank, and the next call works
+    for refused in (comm.reduce, comm.broadcast):  # as for host arrays, on every rank, and the next call works
         raises(ValueError, "is not a rank", lambda call=refused: call(late(np.ones(5, np.int32)), root=size))
     check(comm.allreduce(late(np.ones(5, np.int32))), np.full(5, size))
 
@@ -127,7 +127,7 @@ CUTS: dict[str, Callable[[Any], Any]] = {
 
 @case
 def strided_arrays(here: Here) -> None:
-    """As of the host's: what is given is copied, and what is to be written is so where its strides say."""
+    """Copies strided inputs, and writes results with the strides of their array, as for host arrays."""
     comm, size = here.comm, here.size
     for dtype, cut in CUTS.items():
         host = (np.arange(120) % 30).reshape(4, 5, 6).astype(dtype)

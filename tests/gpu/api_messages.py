@@ -1,4 +1,4 @@
-"""Cases of tests/gpu/test_api.py: messages and new arrays."""
+"""Cases of tests/gpu/test_api.py for messages and new arrays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def a_receive_comes_behind_what_was_begun_on_the_array(here: Here) -> None:
             check(y, expected)
             assert receive.wait().nbytes == 256 and receive.test()
         with da.stream(one):
-            check(y, expected)  # and nothing that was under way comes after it
+            check(y, expected)  # no operation in flight writes to it later
         send.wait()
 
 
@@ -94,7 +94,7 @@ def new_arrays_lie_on_this_ranks_gpu(here: Here) -> None:
 @case
 def two_memories_in_one_call_are_refused(here: Here) -> None:
     x, y = np.ones(4, np.float32), late(np.zeros(4, np.float32))
-    here.comm.allreduce(x, out=x.copy())  # what follows is like a call that is remembered
+    here.comm.allreduce(x, out=x.copy())  # the next call resembles a cached call
     raises(ValueError, "lies on the host and its output on GPU", lambda: here.comm.allreduce(x, out=y))
     raises(ValueError, "and its output on the host", lambda: here.comm.allreduce(y, out=x))
     if devices.count() > 1:

@@ -1,4 +1,4 @@
-"""The backend of torch.distributed with tensors on a device."""
+"""Cases for the backend of torch.distributed with tensors on a device."""
 
 import torch
 import torch.distributed as dist
@@ -15,7 +15,7 @@ def start():
 
 
 def _function(name, before):
-    """By its name in this version of torch."""
+    """Returns a function by its name in this version of torch."""
     return getattr(dist, name, None) or getattr(dist, before)
 
 
@@ -68,7 +68,7 @@ def case_streams():
 
 
 def case_messages():
-    """Of late values, into strided tensors, from anybody; waited for on another stream."""
+    """Sends late values into strided tensors, from any rank; waits on another stream."""
     start()
     rank, size = hvd.rank(), hvd.size()
     after, before = (rank + 1) % size, (rank - 1) % size

@@ -1,4 +1,4 @@
-"""States of models on a device: what is kept and brought back is whole, whichever stream has written it last."""
+"""Cases for states of models on a device: saved and restored states are complete, whichever stream wrote them last."""
 
 import torch
 from cases_torch_training import STEPS, equal, model, plain, weights, wrapped
@@ -8,7 +8,7 @@ import ringcomm.torch as hvd
 
 
 def late(act):
-    """On a stream that others do not wait for."""
+    """Runs `act` on a stream that no other stream waits for."""
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
     with cuda.stream(side), torch.no_grad():
@@ -17,7 +17,7 @@ def late(act):
 
 
 def seen(net):
-    """By a stream that waits for nothing."""
+    """Returns the weights as a stream without waits reads them."""
     with cuda.stream(cuda.Stream()):
         return weights(net)
 

@@ -1,4 +1,4 @@
-"""How gradients come into buckets on a device, and sparse ones; states of models there."""
+"""Cases for gradients that are packed into buckets on a device, for sparse ones, and for states of models there."""
 
 import torch
 from cases_torch_training import STEPS, compare, loss_of, model, wrapped
@@ -8,7 +8,7 @@ import ringcomm.torch as hvd
 
 
 def launched(net, optimizer, step, to_none):
-    """How many kernels of ours a step has started."""
+    """Returns the number of ringcomm's kernels that a step has launched."""
     optimizer.zero_grad(set_to_none=to_none)
     loss = loss_of(net, step, DEVICE)
     before = driver.standin_calls(b"cuLaunchKernel")
@@ -23,7 +23,7 @@ def case_one_kernel_brings_all_gradients_of_a_bucket():
         net = model().to(DEVICE)
         optimizer = wrapped(net, groups=groups)
         counts = [launched(net, optimizer, step, step % 2 == 0) for step in range(STEPS + 2)]
-        kept, fresh = counts[STEPS - 1], counts[STEPS]  # kept ones are made where they travel
+        kept, fresh = counts[STEPS - 1], counts[STEPS]  # kept gradients are computed in the bucket
         assert fresh - kept == (groups or 1), counts
         assert counts[-1] == kept
 

@@ -1,4 +1,4 @@
-"""DistributedOptimizer on models that lie on a device: the same weights as on the CPU, in every way of training."""
+"""Cases for DistributedOptimizer with models on a device: equal weights as on the CPU, for every way of training."""
 
 import torch
 from on_device import DEVICE, REAL, busy, cuda, driver, only_a_stand_in, there, waits
@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 import ringcomm.torch as hvd
 from ringcomm._src.base.errors import UnsupportedError
 
-STEPS = 4  # the first two only watch
+STEPS = 4  # the first two only record gradients
 
 
 def model():
@@ -55,7 +55,9 @@ def trained(device, train=plain, net=None, **options):
 
 
 def equal(mine, theirs):
-    """Bits on the stand-in, where the arithmetic is the same; a GPU adds in another order."""
+    """Compares bits on the stand-in, whose arithmetic is equal; with a tolerance on a GPU, which adds in another
+    order.
+    """
     if REAL:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         return
@@ -117,7 +119,7 @@ def case_options():
 
 
 def case_formats_that_lose():
-    """The ranks of a host send nothing, so they travel so `everywhere`."""
+    """Uses lossy formats with `everywhere`, because the ranks of one host send nothing otherwise."""
     how, whole = {"everywhere": True, "min_elements": 0}, trained(DEVICE)
     for wire in (hvd.Compression.int8(**how), hvd.Compression.onebit(warmup_steps=1, **how)):
         mine = trained(DEVICE, compression=wire)
@@ -138,7 +140,7 @@ def case_what_needs_the_host_is_refused():
 
 
 class Unused(nn.Module):
-    """Whose second half is used by some steps, and by some ranks."""
+    """A model whose second half only some steps, and some ranks, use."""
 
     def __init__(self):
         super().__init__()
@@ -215,7 +217,7 @@ def case_models_of_both_memories():
 
 
 def case_gradients_of_several_streams():
-    """One bucket, whose gradients two streams make; each of them late."""
+    """Computes the gradients of one bucket on two streams, each of them late."""
 
     def train(net, optimizer, device):
         one = torch.ones((), device=device)
@@ -234,7 +236,7 @@ def case_gradients_of_several_streams():
                     del out
             torch.autograd.backward(losses, [one, one])
             optimizer.step()
-            for stream in streams if device == DEVICE else []:  # as gradients that are freed need it
+            for stream in streams if device == DEVICE else []:  # required before gradients are freed
                 stream.wait_stream(cuda.current_stream())
 
     equal(trained(DEVICE, train, Unused()), trained("cpu", train, Unused()))
@@ -247,7 +249,7 @@ def case_on_a_side_stream():
 
 
 def case_gradients_in_parts():
-    """Reentrant checkpointing calls backward within backward: on a device, on a thread of autograd's."""
+    """Uses reentrant checkpointing, which calls backward within backward: on a device, on a thread of autograd."""
 
     def train(net, optimizer, device):
         for step in range(STEPS):
@@ -279,7 +281,7 @@ def case_capture_is_refused():
         return
     net, refused = model().to(DEVICE), []
     stream = cuda.current_stream().cuda_stream
-    hooks = [  # before ours: what torch does during a capture is not what is looked at
+    hooks = [  # they run before ringcomm's hooks, so torch's own work during a capture is excluded
         parameter.register_post_accumulate_grad_hook(lambda _: driver.standin_capture(stream, 1))
         for parameter in net.parameters()
     ]

@@ -1,4 +1,4 @@
-"""The driver through ctypes, for arrays: each call in the context of a device, errors raised."""
+"""The driver through ctypes, for arrays: makes each call in the context of a device, and raises errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Driver:
-    """Functions of libcuda, each called in the context of a device."""
+    """The functions of libcuda, each called in the context of a device."""
 
     def __init__(self, path: str, device: Callable[[], int]) -> None:
         self._library = ctypes.CDLL(path)
@@ -32,7 +32,7 @@ class Driver:
 
     def _call(self, name: str, *arguments: Any) -> None:
         wide = [ctypes.c_void_p(one) if isinstance(one, int) and one > 0xFFFFFFFF else one for one in arguments]
-        self._aside(1)  # the stand-in does not count what CuPy itself calls
+        self._aside(1)  # the stand-in does not count calls that CuPy itself makes
         error = getattr(self._library, name)(*wide)
         self._aside(0)
         if error:

@@ -1,9 +1,10 @@
-"""The driver fails one rank: nobody hangs, every rank learns of it as of any other failure, memory comes back.
+"""Makes the driver fail on one rank: no rank hangs, every rank gets an error as for any other failure, memory is
+freed.
 
-    RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python faults.py launch:1
+RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python faults.py launch:1
 
-The fault is rank 1's, once a first call has been made. "harmless" is printed where all went well even so, else the
-kind of error that each rank met.
+The fault occurs on rank 1, after a first call. Each rank prints "harmless" if all calls succeed, otherwise the kind of
+error.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def leaks(driver: Any) -> dict[str, int]:
 
 
 def calls(comm: Any, *counts: int) -> None:
-    """Until the fault has shown, if it does."""
+    """Makes calls until the fault has occurred, or to the end."""
     for count in counts:
         for _ in range(4):
-            given = [da.from_numpy(np.ones(count, np.float32)) for _ in range(2)]  # in place: we alone allocate
+            # in place, so that only this script allocates
+            given = [da.from_numpy(np.ones(count, np.float32)) for _ in range(2)]
             comm.allreduce(given[0], out=given[0])
             ringcomm.synchronize(ringcomm.allreduce_async_(given[1], op=ringcomm.Sum))
             found = [one.get() for one in given]
@@ -61,7 +63,7 @@ def main() -> None:
             calls(comm, 10, 200_000)
         except (ringcomm.RingcommError, RuntimeError, MemoryError) as error:
             if not isinstance(error, (ringcomm.RingcommError, MemoryError)):
-                raise  # the driver's, in a call that is not ringcomm's: the script ends, and the job with it
+                raise  # a driver error outside ringcomm ends the script, and the job with it
             met = type(error).__name__
             text = str(error)
     print(f"rank {comm.rank}: {met}", flush=True)
@@ -70,7 +72,7 @@ def main() -> None:
         ringcomm.shutdown()
         comm.close()
         driver.standin_settle()
-        _core.DeviceMemory(comm.rank % int(os.environ.get("STANDIN_DEVICES", "1")), 1)  # what was put off is done now
+        _core.DeviceMemory(comm.rank % int(os.environ.get("STANDIN_DEVICES", "1")), 1)  # executes deferred releases
         left = leaks(driver)
         print(f"rank {comm.rank}: {left['registrations']} registrations, {left['opened']} opened left", flush=True)
         return
@@ -80,7 +82,7 @@ def main() -> None:
             end()
         except (ringcomm.RingcommError, RuntimeError) as error:
             print(f"rank {comm.rank}: closing: {error}", flush=True)
-    time.sleep(1)  # a launcher ends the others as soon as one has ended
+    time.sleep(1)  # a launcher ends all ranks as soon as one ends
     os._exit(3)
 
 

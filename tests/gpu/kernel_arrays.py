@@ -1,4 +1,4 @@
-"""Arrays for the kernels' tests: any dtype, any alignment that a device takes, the awkward values often."""
+"""Arrays for the kernels' tests: any dtype, any alignment that a device accepts, frequent edge values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 
 DTYPES, OPS, SIZES = _core.DTYPES, _core.OPS, _core.ITEM_SIZES
 FLOATS = range(4)
-UNITS = {  # what an element must be aligned to
+UNITS = {  # alignment of an element, in bytes
     name: size // 2 if name.startswith(("(", "complex")) else size for name, size in zip(DTYPES, SIZES, strict=True)
 }
 RIM = 64
 
 
 def memory(nbytes: int) -> np.ndarray:
-    """Bytes that a kernel can reach."""
+    """Returns bytes that a kernel can access."""
     return on_gpu.the_gpu().memory(nbytes) if ON_DEVICE else np.empty(nbytes, np.uint8)
 
 
 class Array:
-    """Elements some way past a multiple of 16 bytes, between rims that nobody may touch."""
+    """Elements at an offset from a multiple of 16 bytes, between margins that must not change."""
 
     def __init__(self, dtype: int, count: int, misaligned: int) -> None:
         self.nbytes = count * SIZES[dtype]
@@ -42,7 +42,8 @@ class Array:
 
 
 def edges(unit: np.dtype, floating: int | None) -> np.ndarray:
-    """Around zero, the least, the largest; of floating dtypes also NaNs and infinities, as bits."""
+    """Returns edge values: around zero, the least, the largest; for floating dtypes also NaNs and infinities, as bits.
+    """
     bits = 8 * unit.itemsize
     top = 1 << (bits - 1)
     values = [0, 1, 2, top - 1, top, top + 1, 2 * top - 1]
@@ -66,7 +67,7 @@ def edges(unit: np.dtype, floating: int | None) -> np.ndarray:
 
 
 def fill_randomly(array: Array, dtype: int, rng: np.random.Generator) -> None:
-    """Any bits: a third of the elements from the edges, a third near one, where sums are ordinary."""
+    """Fills with any bits: a third of the elements are edge values, a third are near one, where sums are ordinary."""
     name = DTYPES[dtype]
     array.bytes[:] = rng.integers(0, 256, array.nbytes, np.uint8)
     part = {"complex64": 2, "complex128": 3}.get(name, dtype if dtype in FLOATS else None)
@@ -86,7 +87,7 @@ def fill_randomly(array: Array, dtype: int, rng: np.random.Generator) -> None:
 
 
 def fill_pairs(array: Array, name: str, rng: np.random.Generator) -> None:
-    """Few values, so that indices decide; some NaN; padding of any bits."""
+    """Fills with few distinct values, so that indices decide; some NaN; padding of any bits."""
     value, index = (np.dtype(part) for part in name.strip("()").split(", "))
     size = 2 * max(value.itemsize, index.itemsize)
     rows = array.bytes.reshape(-1, size)

@@ -1,9 +1,10 @@
-"""Each wait for an event taken out of our code, one after the other: some seed must show that it was needed.
+"""Removes each wait for an event from ringcomm's code, one after another: some seed must show that the wait was
+needed.
 
-    RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
+RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
 
-A wait is the n-th call of one function of the driver in a call of ours; the stand-in says success to it and does
-nothing. One rank of a job, whose every rank leaves out the same.
+A wait is the n-th call of one driver function in a call of ringcomm; the stand-in returns success for it and does
+nothing. This script is one rank of a job, and every rank leaves out the same wait.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ import pretended_hosts
 import ringcomm
 
 SEEDS = range(6), range(6, 60)
-COUNT = 3_000_000  # of float32: three segments on their way through the host
+COUNT = 3_000_000  # float32 elements: three segments when staged through the host
 
 
 def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
-    """Each tells whether its result is right on this rank, and leaves it in `held`: peers that nobody waited for may
-    still write to it. No two runs have the same values, lest old ones be right."""
+    """Returns functions that each make a call and return whether its result is right on this rank.
+
+    They keep the result in `held`, because peers may still write to it when a wait is missing. No two runs have the
+    same values, so that old values are never right.
+    """
     runs = itertools.count(1)
     ramp, ones = np.arange(1000, dtype=np.float32), np.ones(COUNT, np.float32)
 
@@ -37,7 +41,7 @@ def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
         result = comm.allreduce(given, out=given if in_place else None)
         held.append(result)
         found = result.get()
-        da.fill_bytes(given, 7)  # which others may still be reading
+        da.fill_bytes(given, 7)  # peers may still read it
         return bool((found == x * (comm.size * (comm.size + 1) // 2)).all())
 
     def broadcast() -> bool:
@@ -45,7 +49,7 @@ def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
         given = da.from_numpy(small + comm.rank)
         result = comm.broadcast(given, root=1)
         held.append(result)
-        da.fill_bytes(given, 7)  # which others may still be reading
+        da.fill_bytes(given, 7)  # peers may still read it
         return bool((result.get() == small + 1).all())
 
     def allgather() -> bool:
@@ -57,7 +61,7 @@ def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
         return bool((result.get().reshape(comm.size, -1) == small + np.arange(comm.size)[:, None]).all())
 
     def in_a_row() -> bool:
-        """The third may write to what others still read for the first."""
+        """Makes three calls; the third may write to memory that peers still read for the first."""
         given = [ramp + 3 * next(runs) for _ in range(3)]
         results = [comm.allreduce(da.from_numpy(x)) for x in given]
         held.extend(results)
@@ -73,7 +77,7 @@ def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
         da.fill_bytes(given, 7)
         return bool((kept.get() == small).all() and (out.get() == small + 1).all())
 
-    # Elsewhere some wait of one call stands for another's of the next.
+    # On other routes a wait of one call can replace a missing wait of the next.
     rows = {"allreduces in a row": in_a_row} if os.environ["RINGCOMM_GPU_ROUTE"] == "ipc" else {}
     return {
         "allreduce": lambda: allreduce(ramp, False),
@@ -92,14 +96,14 @@ class Bench:
         self.held: list[Any] = []
 
     def everywhere(self, mine: int, op: str) -> int:
-        """Of all ranks, when nothing is under way on any."""
+        """Reduces a value over all ranks while no operation is in flight on any rank."""
         self.driver.standin_settle()
         found = int(self.comm.allreduce(np.array([mine]), op=op)[0])
         self.held.clear()
         return found
 
     def right(self, run: Callable[[], bool], seed: int, leave_out: str = "") -> bool:
-        """On every rank."""
+        """Returns whether the result is right on every rank."""
         self.driver.standin_seed(ctypes.c_uint64(seed))
         self.driver.standin_ignore(leave_out.encode())
         mine = run()
@@ -107,7 +111,7 @@ class Bench:
         return bool(self.everywhere(mine, "min"))
 
     def waits(self, run: Callable[[], bool], name: str) -> int:
-        """How often the function is called, on the rank that calls it most often."""
+        """Returns how often the function is called, on the rank that calls it most often."""
         self.driver.standin_reset_calls()
         run()
         return self.everywhere(self.driver.standin_calls(name.encode()), "max")
@@ -127,7 +131,7 @@ def main() -> None:
             numbers = range(1, bench.waits(run, "cuStreamWaitEvent") + 1)
             looks = ["cuEventQuery:*"] if bench.waits(run, "cuEventQuery") else []
             waits[name] = [f"cuStreamWaitEvent:{number}" for number in numbers] + looks
-        for seeds in SEEDS:  # more of them for what no call has shown yet
+        for seeds in SEEDS:  # more seeds for waits that no call has shown to be needed
             for name, run in runs.items():
                 for left_out in [one for one in waits[name] if seeds is SEEDS[0] or not noticed[one]]:
                     shown = any(not bench.right(run, seed, left_out) for seed in seeds)
@@ -135,7 +139,7 @@ def main() -> None:
                     if comm.rank == 0:
                         print(f"{name}: {left_out}: {'noticed' if shown else 'not noticed'}", flush=True)
     comm.close()
-    # The n-th wait of a call is the same one in all of them.
+    # The n-th wait of a call is the same wait in every run.
     unnoticed = [left_out for left_out, shown in noticed.items() if not shown]
     sys.exit(f"noticed by no call: {unnoticed}" if unnoticed else 0)
 

@@ -1,4 +1,4 @@
-"""Ranks of one machine on several hosts: those of each share memory among themselves only."""
+"""Simulates several hosts on one machine: ranks share memory only with the ranks of their simulated host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ringcomm._src.platform import bootstrap
 
 
 def pretend() -> None:
-    """On as many as PRETENDED_HOSTS says, if anything; before any communicator is made."""
+    """Divides the ranks among PRETENDED_HOSTS hosts, if it is set. Call it before any communicator is made."""
     world, hosts = MPI.COMM_WORLD, int(os.environ.get("PRETENDED_HOSTS", "1"))
     if hosts > 1:
         bootstrap.host_key = lambda: (f"host{world.rank * hosts // world.size}",)

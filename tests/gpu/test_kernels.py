@@ -1,6 +1,6 @@
-"""The GPU's kernels against the CPU's: the same bits for every dtype, op, scale and alignment.
+"""Tests the GPU's kernels against the CPU's: equal bits for every dtype, op, scale and alignment.
 
-They run in their C++ form; with TEST_GPU=device on the GPU that is here, from the package's PTX.
+They run in their C++ form, or with TEST_GPU=device on this machine's GPU, from the package's PTX.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ forms = ["gpu"] if ON_DEVICE else ["c++", pytest.param("ptx", marks=pytest.mark.
 
 @pytest.fixture(scope="module", autouse=True, params=forms)
 def kernels_of(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The sources as C++, the package's PTX run an instruction after the other, or that PTX on a GPU."""
+    """Selects the sources as C++, the package's PTX run instruction by instruction, or that PTX on a GPU."""
     gpu.library("ptx" if request.param == "ptx" else "c++")  # built once, not by every example
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "launch", functools.partial(gpu.launch, form=request.param))
@@ -101,7 +101,7 @@ def test_reduce_as_many_as_there_may_be():
 
 
 def packed_by_the_cpu(source: Array, to: int, dtype: int, count: int, factor: float, divisor: int) -> Array:
-    """By a cast to the wider format, scaling in it, and a cast from it."""
+    """Returns the expected result: casts to the wider format, scales in it, and casts from it."""
     wanted, scaled_in = Array(to, count, 0), gpu.library().test_scaled_in(dtype, to)
     identity = (factor, divisor) == (1.0, 1)
     if to == dtype and not identity and dtype in SCALED:
@@ -117,7 +117,7 @@ def packed_by_the_cpu(source: Array, to: int, dtype: int, count: int, factor: fl
 
 
 def pack(name: str, size: int, scaling, tensors: list[tuple[int, int, int]], blocks: int, threads: int) -> None:
-    """In as many launches as it takes."""
+    """Packs tensors in the necessary number of launches."""
     table = (gpu.Tensor * max(len(tensors), 1))(*(gpu.Tensor(*tensor) for tensor in tensors))
     done = 0
     while done < len(tensors):
@@ -168,7 +168,8 @@ def test_every_half_is_cast(dtype, to):
 
 @pytest.mark.parametrize("dtype, to", [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)], ids=lambda i: DTYPES[i])
 def test_casts_beside_ties(dtype, to):
-    """Around every half, or many floats: itself, the place where rounding changes, and the numbers beside them."""
+    """Tests values around every 16-bit float, or many floats: the value, the rounding threshold, and their neighbours.
+    """
     bits = np.uint32 if dtype == 2 else np.uint64
     lost = {(2, 0): 13, (2, 1): 16, (3, 0): 42, (3, 1): 45, (3, 2): 29}[dtype, to]
     halves = Array(min(to, 1), 1 << 16, 0)
@@ -241,7 +242,7 @@ def test_fill(dtype, count, misaligned, seed, grid):
     grids,
 )
 def test_strided(dtype, shape, seed, grid):
-    """Between any two views of one shape; those read may lie over each other."""
+    """Copies between any two views of one shape; the source view may overlap itself."""
     rng = np.random.default_rng(seed)
 
     def view(shape):

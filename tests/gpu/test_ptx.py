@@ -1,4 +1,6 @@
-"""The PTX in the package is of the kernels as they are, and holds all that the host may ask for."""
+"""Tests that the PTX in the package is made from the current kernels, and contains every kernel that the host
+launches.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,15 @@ def test_modules_hold_what_the_host_asks_for():
     asked += [gpu.entry("scale", d) for d in dtypes] + [("rc_fill", "fill", 1), ("rc_strided", "strided", 1)]
     held = {m: set(re.findall(r"\.entry (\w+)", build_ptx.read(m))) for m in build_ptx.MODULES}
     assert all(name in held[module] for name, module, _ in asked)
-    # ... and no more: each is some driver's time.
+    # It contains no other kernel, because a driver takes time to load each.
     assert set().union(*held.values()) == {name for name, _, _ in asked}
 
 
 @pytest.mark.parametrize("module", build_ptx.MODULES)
 def test_arithmetic_is_rounded_operation_by_operation(module):
-    """No fused multiply-adds, nothing approximate, no numbers flushed to zero: not by NVRTC, nor later by a driver."""
+    """Checks for fused multiply-adds, approximations and flushes to zero: neither NVRTC nor a driver may introduce
+    them.
+    """
     text = build_ptx.read(module)
     floating = set(re.findall(r"\b((?:fma|mad|add|sub|mul|div|rcp|sqrt|cvt)\.\S*f(?:16|32|64)\S*)", text))
     assert not [one for one in floating if re.search(r"fma|mad|rcp|approx|full|ftz", one)]

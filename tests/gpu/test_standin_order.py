@@ -1,4 +1,4 @@
-"""Streams, events and default streams of the stand-in: what they order is in order, and nothing else is."""
+"""Tests streams, events and default streams of the stand-in: it keeps the documented order, and no other."""
 
 import ctypes
 
@@ -14,12 +14,12 @@ from standin.driver import (
 def test_what_an_event_orders_is_in_order_and_nothing_else(driver):
     assert set(outcomes(driver, across)) == {"n"}
     unordered = outcomes(driver, lambda bench: across(bench, wait=False))
-    assert 10 < unordered.count("o") < 35  # both happen, under many seeds
-    assert outcomes(driver, lambda bench: across(bench, wait=False)) == unordered  # and the seed says which
+    assert 10 < unordered.count("o") < 35  # both orders occur under many seeds
+    assert outcomes(driver, lambda bench: across(bench, wait=False)) == unordered  # the seed determines the order
 
 
 def test_an_overtaken_reader_is_noticed(driver):
-    """The other direction: a stream may write before the one that reads has done so."""
+    """Tests the opposite direction: without a wait, a stream may overwrite data before another stream has read it."""
 
     def trial(bench: Bench) -> str:
         bench.copy(bench.b)
@@ -55,7 +55,7 @@ def test_ignored_waits_are_noticed(driver):
 
 def test_waiting_takes_the_latest_record_of_that_moment(driver):
     def before_any(bench: Bench) -> str:
-        bench.wait()  # of nothing
+        bench.wait()  # no record to wait for
         bench.fill()
         bench.record()
         bench.copy(bench.b)
@@ -114,7 +114,7 @@ def test_polls_say_not_ready_and_then_ready(driver):
             bench.record()
             for name, what in (("cuEventQuery", bench.event), ("cuStreamQuery", bench.a)):
                 code = NOT_READY
-                while code == NOT_READY:  # ends: polling lets an operation go, long before its delay
+                while code == NOT_READY:  # ends, because polling releases an operation long before its delay
                     code = driver.code(name, what)
                     answers.add(code)
                 assert code == 0

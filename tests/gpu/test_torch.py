@@ -1,4 +1,4 @@
-"""ringcomm.torch on the stand-in's torch device, or with TEST_GPU=device on a GPU, alone and on ranks under mpiexec."""
+"""Tests ringcomm.torch on the stand-in's torch device, or with TEST_GPU=device on a GPU, alone and under mpiexec."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIABLES = {
 
 
 def variables() -> dict[str, str]:
-    """Of a job on the stand-in's device, or with TEST_GPU=device on the GPUs here."""
+    """Returns the variables of a job on the stand-in's device, or with TEST_GPU=device on this machine's GPUs."""
     if ON_DEVICE:
         return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": "libcuda.so.1"}
     return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
@@ -43,7 +43,7 @@ def variables() -> dict[str, str]:
     ],
 )
 def test_cases(ranks: int, modules: str) -> None:
-    """One job for each number of ranks: importing torch takes longer than most cases."""
+    """Runs one job for each number of ranks, because importing torch takes longer than most cases."""
     names = [f"cases_torch_{module}" for module in modules.split(",")]
     how = variables() | {"STANDIN_SEED": str(ranks)}
     result = mpi_case.run(ranks, run_cases, ",".join(names), limit=120, alone=True, variables=how)

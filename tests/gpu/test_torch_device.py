@@ -1,4 +1,4 @@
-"""The stand-in's torch device itself: what it computes, and where its tensors lie."""
+"""Tests the stand-in's torch device itself: its results, and the memory locations of its tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import torch_device  # noqa: E402
 from standin_path import libcuda  # noqa: E402
 from torch import nn  # noqa: E402
 
-pytestmark = pytest.mark.slow  # of the stand-in itself
+pytestmark = pytest.mark.slow  # tests of the stand-in itself
 
 DEVICE = "standin"
 Optimizer = Callable[[Any], Any]
@@ -27,7 +27,7 @@ Optimizer = Callable[[Any], Any]
 
 @pytest.fixture(scope="module")
 def cuda() -> Any:
-    """torch.standin, in the role of torch.cuda."""
+    """Returns torch.standin, in the role of torch.cuda."""
     return torch_device.install(libcuda())
 
 
@@ -61,7 +61,7 @@ def _trained(device: str, make: Optimizer, layout: Any = torch.contiguous_format
 
 
 def _assert_close(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """A convolution's rounding depends on the threads that torch gives it, on either device."""
+    """Compares with a tolerance: a convolution's rounding depends on the number of threads, on either device."""
     for key, value in theirs.items():
         torch.testing.assert_close(mine[key], value, rtol=1e-5, atol=1e-6, msg=lambda said, key=key: f"{key}: {said}")
 
@@ -102,7 +102,7 @@ def test_training_in_channels_last(cuda: Any) -> None:
 
 
 def test_training_on_a_side_stream(cuda: Any) -> None:
-    """Backward follows the stream of the forward, as CUDA's does."""
+    """Tests that backward runs on the stream of the forward, as on CUDA."""
     with cuda.stream(cuda.Stream()) as _:
         mine = _trained(DEVICE, OPTIMIZERS["sgd"])
     _assert_close(mine, _trained("cpu", OPTIMIZERS["sgd"]))
@@ -116,7 +116,7 @@ def test_backward_runs_hooks_on_the_streams_of_the_forward(cuda: Any) -> None:
         side.wait_stream(cuda.default_stream())
         loss = (weight * 2).sum()
     loss.backward()
-    weight.grad.add_(1)  # the caller's stream has been made to wait
+    weight.grad.add_(1)  # the caller's stream waits for the gradient
     assert weight.grad.tolist() == [3.0] * 3
     assert len(seen) == 1
 
@@ -138,7 +138,7 @@ def test_views_share_memory_at_the_right_addresses(cuda: Any) -> None:
     x[1].mul_(0)
     x.view(-1)[-1:].fill_(7)
     assert x.cpu()[1].tolist() == [0.0] * 6 and x[3, 5].item() == 7
-    assert x._version == 2  # the views' writes are seen by autograd
+    assert x._version == 2  # autograd counts the writes to views
 
 
 def test_gradients_are_written_where_the_view_in_a_bucket_is(cuda: Any) -> None:

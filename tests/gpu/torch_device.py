@@ -1,6 +1,6 @@
 """A torch device on the stand-in for the CUDA driver, so that code for torch.cuda runs where torch is CPU-only.
 
-    torch_device.install(standin_path.libcuda())  # then device="standin", and torch.standin is as torch.cuda
+torch_device.install(standin_path.libcuda())  # then device="standin", and torch.standin is as torch.cuda
 
 Tensors are torch's own, on its PrivateUse1 device; `data_ptr()` and a stream's `cuda_stream` are the driver's.
 """
@@ -31,7 +31,7 @@ _installed: Any = None
 
 
 class Stream(torch.Stream):
-    """As torch.cuda.Stream: from a pool of the device, unless told which."""
+    """A stream as torch.cuda.Stream: from a pool of the device, unless `which` selects one."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **which: int) -> Any:
         if which:
@@ -45,14 +45,14 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(Stream):
-    """A stream that somebody else made, by its handle."""
+    """A stream made by other code, given by its handle."""
 
     def __new__(cls, stream_ptr: int, device: Any = None) -> Any:
         return super().__new__(cls, stream_id=stream_ptr, device_index=_index(device), device_type=PRIVATE_USE)
 
 
 class Event(torch.Event):
-    """As torch.cuda.Event."""
+    """An event as torch.cuda.Event."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
         return super().__new__(
@@ -65,7 +65,7 @@ class Event(torch.Event):
 
 
 class Module:
-    """torch.standin: what torch.cuda is to CUDA, as far as a binding may use it."""
+    """The module torch.standin: the part of torch.cuda that a binding may use."""
 
     Stream, ExternalStream, Event = Stream, ExternalStream, Event
 
@@ -134,7 +134,8 @@ class Module:
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16]
 
-    # Random numbers are the CPU's, drawn in the order of the calls, so a seed gives the same weights on both.
+    # Random numbers are the CPU's, drawn in the order of the calls, so a seed gives equal weights
+    # on both devices.
 
     def manual_seed(self, seed: int) -> None: ...
 
@@ -158,7 +159,7 @@ def _index(device: Any) -> int:
 
 
 def install(driver: str) -> Module:
-    """Makes the device in this process, on the driver at this path."""
+    """Creates the device in this process, on the driver at this path."""
     global _installed
     if _installed is not None:
         return _installed[0]
@@ -182,7 +183,7 @@ def install(driver: str) -> Module:
 
 
 def environment() -> dict[str, str]:
-    """For a process of Python that imports what lies here."""
+    """Returns the variables for a Python process that imports modules of this folder."""
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
 
 
@@ -193,7 +194,7 @@ def _end(module: Module) -> None:
 
 
 def _built_guard(folder: Path) -> Path:
-    """The library of torch_guard/, built beside the stand-in when it or torch is another."""
+    """Returns the library of torch_guard/, built next to the stand-in if the sources or torch have changed."""
     source = HERE / "torch_guard" / "guard.cpp"
     text = b"".join(path.read_bytes() for path in sorted(source.parent.iterdir()) if path.is_file())
     torch_home = Path(torch.__file__).parent

@@ -1,9 +1,9 @@
-"""The memory of the stand-in's torch device: a caching allocator as harsh as torch.cuda's is in the worst case.
+"""The memory of the stand-in's torch device: a caching allocator as strict as torch.cuda's is in the worst case.
 
-What is freed goes back to the stream that it was allocated on and to nobody else, is the first to be given out again
-there, and is overwritten with 0xFF (a NaN in every float dtype) in that stream's order: whoever reads it late on
-another stream, without `record_stream`, reads NaNs. Small tensors share segments, so that an address is rarely where
-an allocation of the driver begins.
+A freed block returns only to the stream that it was allocated on, and is the first to be allocated again there. It is
+overwritten with 0xFF (a NaN in every float dtype) in that stream's order. A late read on another stream, without
+`record_stream`, therefore reads NaNs. Small tensors share segments, so that an address is rarely the start of a driver
+allocation.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
-SMALL = 1 << 20  # bytes; below it, blocks are cut from shared segments
+SMALL = 1 << 20  # bytes; smaller blocks are parts of shared segments
 SEGMENT = 2 << 20
 ALIGNMENT = 512
 
 
 class Block:
-    """A piece of device memory, as wide as what was asked for, rounded up; `bytes` is what the host may read."""
+    """A block of device memory of the requested size, rounded up; `bytes` is the host's view of it."""
 
     def __init__(self, device: int, stream: int, address: int, nbytes: int, host: int) -> None:
         self.device, self.stream, self.address, self.nbytes = device, stream, address, nbytes
@@ -34,12 +34,12 @@ class Block:
 
 
 class Queue:
-    """Python functions in the order of the driver's streams; what one raises, the next call that waits raises."""
+    """Python functions in the order of the driver's streams; the next call that waits raises their errors."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
         self._waiting: dict[int, Callable[[], None]] = {}
-        self._over: list[int] = []  # what they hold is freed by the next launch, which may call the driver
+        self._over: list[int] = []  # the next launch frees the objects that they hold, which may call the driver
         self._numbers = itertools.count(1)
         self._errors: list[BaseException] = []
         self._here = threading.local()
@@ -57,7 +57,7 @@ class Queue:
             self._over.append(number)
 
     def on_stream(self) -> bool:
-        """Whether a stream's function runs on this thread, which may not call the driver."""
+        """Returns whether a stream's function runs on this thread, which may not call the driver."""
         return getattr(self._here, "stream", False)
 
     def launch(self, device: int, stream: int, function: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class Queue:
         self.succeed(self.library.guard_launch(device, stream, self._run, number))
 
     def synchronize(self, device: int, stream: int | None = None) -> None:
-        """Waits for a stream, or for all of a device."""
+        """Waits for a stream, or for all streams of a device."""
         if stream is None:
             self.succeed(self.library.guard_synchronize_device(device))
         else:
@@ -85,15 +85,15 @@ class Queue:
 class Memory:
     def __init__(self, library: Any, queue: Queue) -> None:
         self._library, self._queue = library, queue
-        self._lock = threading.RLock()  # a garbage collection may free while we allocate
+        self._lock = threading.RLock()  # a garbage collection may free memory during an allocation
         self._free: dict[tuple[int, int, int], list[Block]] = collections.defaultdict(list)
         self._segments: dict[tuple[int, int], tuple[int, int]] = {}  # the next address and the end
-        self._late: list[tuple[set[int], Block]] = []  # freed, yet in use on these other streams
+        self._late: list[tuple[set[int], Block]] = []  # freed, but in use on these other streams
         self._unmarked: list[Block] = []  # freed by a garbage collection on a stream's thread
         self.live: dict[int, Block] = {}
 
     def allocate(self, device: int, nbytes: int) -> int:
-        """The address of memory for the device's current stream, or 0."""
+        """Returns the address of memory for the device's current stream, or 0."""
         try:
             with self._lock:
                 self._take_back_late()
@@ -113,14 +113,17 @@ class Memory:
                 self._take_back_unmarked()
 
     def record(self, address: int, stream: int) -> None:
-        """`Tensor.record_stream`: the storage at this address is in use on a stream until what that has now is done."""
+        """Performs `Tensor.record_stream`: a stream uses the storage at this address until its present operations are
+        done.
+        """
         self.live[address].used_on.add(stream)
 
     def block_of(self, tensor: torch.Tensor) -> Block:
         return self.live[tensor.untyped_storage().data_ptr()]
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A CPU tensor over the memory of a tensor of the device: for whoever knows that nothing writes it now."""
+        """Returns a CPU tensor over the memory of a device tensor. The caller ensures that no operation writes to it.
+        """
         storage = self.block_of(tensor).bytes.untyped_storage()
         return torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
 
@@ -129,7 +132,7 @@ class Memory:
             return sum(block.nbytes for block in self.live.values() if block.device == device)
 
     def release_unused(self) -> None:
-        """Gives to the driver what is free and has its own allocation."""
+        """Returns unused memory with a separate allocation to the driver."""
         with self._lock:
             self._take_back_late()
             for (device, stream, width), blocks in self._free.items():
@@ -147,7 +150,7 @@ class Memory:
                 self._take_back(block)
                 continue
             self._late.append((others, block))
-            for stream in list(others):  # no events: who polls them hurries the stand-in's streams on
+            for stream in list(others):  # no events: polling them would advance the stand-in's streams
                 self._queue.launch(block.device, stream, partial(others.discard, stream))
 
     def _take_back_late(self) -> None:
@@ -160,7 +163,7 @@ class Memory:
                 self._take_back(block)
 
     def _take_back(self, block: Block) -> None:
-        with contextlib.suppress(RuntimeError):  # a lost driver is told of elsewhere
+        with contextlib.suppress(RuntimeError):  # other calls report a lost driver
             self._queue.launch(block.device, block.stream, lambda: _spoil(block))
         self._free[block.device, block.stream, block.nbytes].append(block)
 

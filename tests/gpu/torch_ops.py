@@ -1,8 +1,8 @@
-"""Every aten operation of the stand-in's torch device: what the CPU does, on the same memory, in a stream's order.
+"""Every aten operation of the stand-in's torch device: runs the CPU's operation on the same memory, in stream order.
 
-An operation is queued: the shapes of its results come from torch's meta device, the work runs on the stream's thread.
-So neither an operation that reads too early nor one that writes too late goes unseen. What draws random numbers, or has
-results whose shape depends on data, waits for the current stream; its results too are written in the stream's order.
+An operation is queued: torch's meta device gives the shapes of its results, and the stream's thread does the work. So
+tests notice operations that read too early or write too late. An operation that draws random numbers, or whose result
+shapes depend on data, waits for the current stream; its results are written in stream order too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Operations:
         for overload in ("source_Storage_storage_offset", "source_Storage", "source_Tensor"):
             yield f"set_.{overload}", _as_cpu(getattr(aten.set_, overload))
 
-    # Making tensors
+    # Creation of tensors
 
     def empty_strided(
         self,
@@ -61,7 +61,7 @@ class Operations:
         dtype = dtype or torch.get_default_dtype()
         index = self._index(device)
         last = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if 0 not in size else 0
-        with torch.get_device_module(self._name).device(index):  # where the allocator allocates
+        with torch.get_device_module(self._name).device(index):  # the device on which the allocator allocates
             storage = torch.UntypedStorage(last * dtype.itemsize, device=torch.device(self._name, index))
         made = torch._C._acc.create_empty_tensor([0], dtype) if index == 0 else self._elsewhere(index, dtype)
         return aten.set_.source_Storage_storage_offset.redispatch(CPU, made, storage, 0, size, stride)
@@ -80,7 +80,7 @@ class Operations:
         return self.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device)
 
     def _elsewhere(self, index: int, dtype: torch.dtype) -> torch.Tensor:
-        """A tensor without elements on a device other than the first, which torch makes from DLPack alone."""
+        """Returns a tensor without elements on a device other than the first, which torch makes from DLPack alone."""
         if (index, dtype) not in self._seeds:
             made = torch.from_dlpack(
                 dlpack.capsule(0, (0,), (1,), str(dtype).removeprefix("torch."), dlpack.EXTENSION, index)
@@ -92,10 +92,12 @@ class Operations:
         index = None if device is None else torch.device(device).index
         return self._queue.library.guard_current_device() if index is None else index
 
-    # What differs from an operation on the host
+    # Operations that differ from those on the host
 
     def copy_(self, to: torch.Tensor, given: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """As CUDA's: pageable memory is read, or full, when the call returns; pinned memory need not be."""
+        """Copies as CUDA does: pageable memory has been read or written when the call returns; pinned memory need not
+        be.
+        """
         mine, theirs = to.device.type == self._name, given.device.type == self._name
         if theirs and to.device != given.device:
             stream = self._stream(given.device.index)
@@ -147,7 +149,7 @@ class Operations:
         how = (biases, stride, padding, dilation, transposed, *rest)
         return self.run(aten.convolution_backward.default, gradient, given, weight, *how)
 
-    # Everything else
+    # All other operations
 
     def run(self, operation: Any, *args: Any, **kwargs: Any) -> Any:
         name = operation.name()
@@ -160,7 +162,7 @@ class Operations:
         if not now:
             try:
                 shapes = call.on_meta()
-            except Exception:  # no such kernel for meta: or the call is wrong, and then the CPU says so
+            except Exception:  # meta has no such kernel, or the call is wrong and the CPU reports the error
                 now = bool(call.new_results)
         if now:
             return self._run_now(call, device)
@@ -176,7 +178,7 @@ class Operations:
         def work() -> None:
             made = flat(host_call())
             for number, view in news:
-                if made[number].numel():  # the CPU's batch norm leaves out statistics that meta's has
+                if made[number].numel():  # the CPU's batch norm omits statistics that meta's returns
                     view.copy_(made[number])
 
         self._queue.launch(device, self._stream(device), work)
@@ -207,5 +209,5 @@ class Operations:
 
 
 def _as_cpu(operation: Any) -> Callable[..., Any]:
-    """The CPU's kernel, which touches a tensor's sizes only."""
+    """Returns the CPU's kernel, which accesses a tensor's sizes only."""
     return lambda *args, **kwargs: operation.redispatch(CPU, *args, **kwargs)

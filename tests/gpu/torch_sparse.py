@@ -1,5 +1,8 @@
-"""Sparse tensors of the stand-in's torch device. Their indices and values are tensors of its; what computes with them
-waits for the current stream, and is done on the CPU."""
+"""Sparse tensors of the stand-in's torch device.
+
+Their indices and values are tensors of the device. Operations that compute with them wait for the current stream, and
+run on the CPU.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from torch.utils._pytree import tree_map
 aten = torch.ops.aten
 HOST = DispatchKeySet(DispatchKey.SparseCPU)
 KEY = "SparsePrivateUse1"
-NO_DATA = (  # whose kernels for the CPU touch no elements
+NO_DATA = (  # their CPU kernels access no elements
     *("_sparse_coo_tensor_with_dims_and_tensors", "_sparse_coo_tensor_with_dims", "_indices", "_values", "indices"),
     *("values", "_nnz", "sparse_dim", "dense_dim", "is_coalesced", "_coalesced_"),
 )

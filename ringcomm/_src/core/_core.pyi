@@ -12,19 +12,19 @@ from ringcomm._src.config.config import Config
 from ringcomm._src.training.plans import BucketShape
 
 def set_error_types(types: Sequence[type[BaseException]]) -> None:
-    """Exception classes in the order of ErrorKind (csrc/base/error.hpp); called once by ringcomm.errors."""
+    """Sets the exception classes, in the order of ErrorKind (csrc/base/error.hpp). ringcomm.errors calls it once."""
 
 def watch_exit(main_thread: int) -> None:
-    """From now on exit_status() tells. `main_thread`: its identifier, as threading gives it."""
+    """Enables exit_status(). `main_thread`: the main thread's identifier, from threading."""
 
 def exit_status() -> int:
-    """In atexit's functions: the status of the SystemExit that ends the interpreter, 0 if there is none."""
+    """Returns, in atexit's functions, the status of the SystemExit that ends the interpreter; 0 if there is none."""
 
 def end_without_mpi(status: int) -> None:
-    """The process ends with this status as soon as Python has: before what was registered earlier, as MPI's end is."""
+    """Ends the process with this status when Python has ended, before exit functions registered earlier (MPI's)."""
 
 def enter_child(make_error: Callable[[], Exception]) -> None:
-    """This process is a forked child: a handle raises what `make_error` makes."""
+    """Marks this process as a forked child: handles raise the error that `make_error` returns."""
 
 DTYPES: tuple[str, ...]
 ITEM_SIZES: tuple[int, ...]
@@ -43,7 +43,7 @@ class Price(NamedTuple):
     messages: int
     bytes: float
     reduced: float
-    rounds: int  # of one instance
+    rounds: int  # rounds of one instance
 
 class AlgorithmInfo(NamedTuple):
     collective: str
@@ -52,7 +52,7 @@ class AlgorithmInfo(NamedTuple):
     summary: str
 
 class Network(NamedTuple):
-    """What prices schedules (csrc/schedule/network.hpp): seconds, per message, byte sent, byte reduced, byte copied."""
+    """The cost model of schedules: seconds per message, byte sent, byte reduced, byte copied (schedule/network.hpp)."""
 
     alpha: float
     beta: float
@@ -64,14 +64,14 @@ class Network(NamedTuple):
     copy: float
 
 class Option(NamedTuple):
-    name: str  # an algorithm's; "shared"; "two_level:" and the name of the one between hosts
+    name: str  # an algorithm; "shared"; or "two_level:" and the algorithm between hosts
     segment: int
     window: int
     price: Price
-    chosen: bool  # of those it is listed with
+    chosen: bool  # the core would choose it among the listed options
 
 class Schedule:
-    """One rank's schedule. See csrc/schedule/schedule.hpp for what it means."""
+    """The schedule of one rank (csrc/schedule/schedule.hpp)."""
     def __init__(
         self,
         collective: str,
@@ -96,26 +96,26 @@ class Schedule:
 
 def algorithms() -> list[AlgorithmInfo]: ...
 def check_algorithm(collective: str, name: str, size: int = 0) -> None:
-    """ValueError unless calls of `size` ranks (0: any number) may ask for it: a built-in, or "shared"."""
+    """Raises ValueError unless `name` is "shared" or a built-in algorithm for `size` ranks (0: any number)."""
 
 def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
 def prove(schedules: Sequence[Schedule]) -> str | None:
-    """None if proved, else why not. Decides the operand orders that are open: the lowest rank's data comes first."""
+    """Returns None if proved, else the reason. Decides open operand orders: the lowest rank's data comes first."""
 
 def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
-    """0 to 1, how complete block `b` of rank `r` is when its round `i` begins: `[r][i][b]`, with one more entry for the
-    end. Raises ValueError if ranks wait for each other for ever."""
+    """Returns, as `[r][i][b]`, how complete (0 to 1) block `b` of rank `r` is when its round `i` begins. The last entry
+    of each rank is for the end. Raises ValueError if ranks deadlock."""
 
 def digest(schedules: Sequence[Schedule]) -> bytes:
-    """16 bytes, equal only for equal schedules of all ranks."""
+    """Returns a hash of 16 bytes, equal only for equal schedules of all ranks."""
 
 def price(schedules: Sequence[Schedule], nbytes: int, network: Network, segment: int = 0, window: int = 1) -> Price:
-    """Of the schedules of all ranks, each on a host of its own. segment: bytes of an instance, 0: all in one."""
+    """Prices the schedules of all ranks, each on a separate host. segment: bytes of an instance; 0: one instance."""
 
 class Menu:
-    """Every built-in way to run a collective on some ranks, priced (csrc/collectives/choose.hpp)."""
+    """The priced algorithms and routes for a collective on a group of ranks (csrc/collectives/choose.hpp)."""
     def __init__(self, collective: str, size: int, hosts: Sequence[int] | None, network: Network) -> None:
-        """hosts: of each rank; None: each has one of its own."""
+        """hosts: the host of each rank; None: each rank has its own."""
     def options(
         self,
         name: str,
@@ -126,10 +126,10 @@ class Menu:
         window: int = 0,
         wire: int = 0,
     ) -> list[Option]:
-        """What `name` stands for ("": all), each with its cheapest cut; segment, window: where they are fixed.
-        memory: also where the ranks of a host share memory. wire: what float32 travels as (wire_code)."""
+        """Returns the options for `name` ("": all), each with its cheapest cut. segment, window: fixed values; 0: free.
+        memory: include routes through shared memory. wire: wire format of float32 (wire_code)."""
 
-def reduces(dtype: int, op: int) -> bool: ...  # whether the dtype has that op, element by element
+def reduces(dtype: int, op: int) -> bool: ...  # True if the dtype supports the elementwise op
 def kernel_reduce(dtype: int, op: int, target: int, first: int, second: int, count: int) -> None: ...
 def kernel_scale(dtype: int, target: int, source: int, count: int, factor: float, divisor: int) -> None: ...
 def kernel_reduce_many(
@@ -145,7 +145,7 @@ def kernel_reduce_many(
 ) -> None: ...
 def kernel_cast(to: int, target: int, source_dtype: int, source: int, count: int) -> None: ...
 def kernel_copy(target: int, source: int, nbytes: int, stream: bool = False) -> None: ...
-def digests(addresses: Sequence[int], nbytes: Sequence[int]) -> bytes: ...  # uint64 each (kernels/digest.hpp)
+def digests(addresses: Sequence[int], nbytes: Sequence[int]) -> bytes: ...  # one uint64 for each (kernels/digest.hpp)
 def instruction_set() -> str: ...
 
 class TraceEvent(NamedTuple):
@@ -153,44 +153,44 @@ class TraceEvent(NamedTuple):
     end_ns: int
     bytes: int
     rank: int
-    thread: int  # 0 caller, 1 worker
-    lane: int  # of a pipeline whose lanes overlap in time; -1: none
-    category: str  # csrc/base/trace.hpp has the list
+    thread: int  # 0: caller, 1: worker
+    lane: int  # index in a pipeline whose lanes overlap in time; -1: none
+    category: str  # see the list in csrc/base/trace.hpp
     name: str
-    detail: str  # of "run": the path that ran: "ring", "shared", "local" ...
+    detail: str  # for "run": the algorithm or route that ran: "ring", "shared", "local" ...
 
 def trace_enable(on: bool) -> None: ...
 
 class TraceEvents:
-    """Events as the core keeps them."""
+    """A list of events in the core's representation."""
     def __len__(self) -> int: ...
     def as_list(self) -> list[TraceEvent]: ...
 
 def trace_drain() -> TraceEvents: ...
 
 class TraceText:
-    """One thread at a time."""
+    """A formatter of events as Chrome trace JSON (csrc/base/trace_text.hpp). Not thread-safe."""
     def __init__(self, rank: int, mark_cycles: bool) -> None: ...
     def row(self, name: str) -> int:
-        """The number of a tensor's row; a new row is told of in the next text."""
+        """Returns the number of a tensor's row. The next text() describes new rows."""
     def text(self, events: TraceEvents | None = None) -> bytes:
-        """Rows that are new, and the events, with commas between them; may be empty."""
+        """Returns descriptions of new rows and the events, separated by commas; may be empty."""
 
 def trace_dropped() -> int: ...
 def wire_formats() -> tuple[str, ...]: ...
 def wire_code(name: str, mode: int = -1, group: int = -1, amount: float = -1) -> int:
-    """What names the format to the core; what is negative is as usual. Raises ValueError if there is none such."""
+    """Returns the core's code of a wire format. Negative arguments select defaults. ValueError: unknown format."""
 
 def wire_ratio(code: int, dtype: int) -> float:
-    """Bytes sent for each byte of data of this dtype; 1: it travels as it is."""
+    """Returns the bytes sent for each byte of this dtype; 1: elements are not encoded."""
 
 def wire_rounds(code: int) -> bool:
-    """Whether it does no more than round, and so has nothing to hold back."""
+    """Returns True if the format only rounds, and so has no residuals."""
 
-def wire_text(code: int) -> str: ...  # with parameters
+def wire_text(code: int) -> str: ...  # includes its parameters
 
 class Feedback:
-    """What encoders hold back (csrc/codecs/feedback.hpp)."""
+    """The residuals of error feedback (csrc/codecs/feedback.hpp)."""
     def __init__(self, counts: Sequence[int]) -> None: ...
     def undo(self, tensor: int, first: int = 0, count: int | None = None) -> None: ...
     def undo_all(self) -> None: ...
@@ -200,21 +200,21 @@ class Feedback:
     def begin(self, tensor: int = 0) -> None: ...
 
 class Codec:
-    """A wire format's encoder and decoder, of arrays at addresses: for those who measure it."""
+    """The encoder and decoder of a wire format, on arrays at addresses; benchmarks use it."""
     def __init__(self, code: int, dtype: int, feedback: Feedback | None = None) -> None: ...
     def capacity(self, count: int) -> int: ...
     def encode(self, block: int, count: int, wire: int) -> int:
-        """Bytes; the block becomes what they decode to."""
+        """Encodes a block and returns the number of bytes. The block gets the values that they decode to."""
     def decode(self, wire: int, nbytes: int, block: int, count: int, add: bool) -> None: ...
 
 def open_devices(library: str, nccl: str) -> int:
-    """Loads CUDA's driver, once. How many GPUs there are. ValueError: there is none. nccl: its library."""
+    """Loads CUDA's driver once. Returns the number of GPUs; raises ValueError if there is none. nccl: its library."""
 
 def give_kernels(module: str, image: bytes) -> None:
-    """PTX, before any array of a GPU is used."""
+    """Sets the PTX of a module; must be called before any array of a GPU is used."""
 
 def device_copy(device: int, to: int, source: int, nbytes: int, stream: int, wait: bool) -> None:
-    """Between any two addresses, in the stream's order; `wait`: it has been done when this returns."""
+    """Copies between any two addresses, in stream order. `wait`: blocks until the copy is done."""
 
 def device_arrange(
     device: int,
@@ -226,30 +226,30 @@ def device_arrange(
     size: int,
     stream: int,
 ) -> None:
-    """Elements of `size` bytes from where `strides`, of bytes, say to where `to_strides` say; nobody waits."""
+    """Copies elements of `size` bytes between strided arrays (strides in bytes), in stream order; does not block."""
 
 def device_pack(
     device: int, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], dtype: int, stream: int
 ) -> None:
-    """Copies arrays of a dtype (its number in DTYPES), by one kernel for up to 128 of them, in the stream's order."""
+    """Copies arrays of a dtype (index in DTYPES) in stream order, with one kernel for up to 128 arrays."""
 
-def device_of(address: int) -> int: ...  # the GPU in whose memory it is; -1: none
+def device_of(address: int) -> int: ...  # the GPU that has this memory; -1: none
 def device_capturing(device: int, stream: int) -> bool:
-    """Into a CUDA graph."""
+    """Returns True if the stream is being captured into a CUDA graph."""
 
 class DeviceOrder:
-    """Of one call's buffers on a device: behind what the streams hold when this is made."""
+    """The stream order of one call's buffers on a device: they are ready after the work that the streams hold now."""
     def __init__(self, device: int, streams: Sequence[int], host_output: bool = False) -> None: ...
     def join(self, stream: int) -> None:
-        """What comes next on the stream comes behind the result, once the call has ended. The host does not wait."""
+        """Makes later work on the stream wait for the result. Call it after the call has ended; does not block."""
     def hold(self, stream: int) -> None:
-        """What comes next on the stream comes behind what the order's streams held."""
-    def wait(self) -> None: ...  # once the call has ended: until its result is there
+        """Makes later work on the stream wait until the buffers are ready; does not block."""
+    def wait(self) -> None: ...  # after the call has ended: blocks until its result is ready
     def over(self) -> bool:
-        """Once the call has ended: whether its result is there, and the buffers may go."""
+        """Returns True if the result is ready and the buffers may be freed. Call it after the call has ended."""
 
 class DeviceMemory:
-    """Freed with this."""
+    """GPU memory, which is freed with this object."""
 
     address: int
     nbytes: int
@@ -257,7 +257,7 @@ class DeviceMemory:
     def __init__(self, device: int, nbytes: int) -> None: ...
 
 class Request:
-    """What a caller asks for: filled by name, once, and handed down to a channel, a queue or the engine as it is.
+    """One call with its arguments, for a channel, a queue, or the engine.
 
     finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
     """
@@ -295,13 +295,13 @@ class Request:
     host_output: bool  # the core allocates the result
     written: tuple[int, int]
     def set_location(self, order: DeviceOrder | None) -> None:
-        """For another call on the same arrays of a GPU, in an order of its own."""
+        """Sets the stream order, for another call on the same arrays of a GPU."""
     collective: int
     name: str
-    algorithm: str  # "": chosen
+    algorithm: str  # "": the core chooses
 
 def array_memory(array: object) -> int:
-    """The address of a NumPy array: several times faster than `array.ctypes.data`, on the path of every call."""
+    """Returns the address of a NumPy array, several times faster than `array.ctypes.data`. Every call needs it."""
 
 class ThreadsHub:
     ...
@@ -327,35 +327,33 @@ class Transport:
         any_source: int,
         undefined: int,
     ) -> Transport:
-        """`library`: of this MPI, as ringcomm._src.platform.mpi_library.describe finds it."""
+        """Makes a transport through MPI. ringcomm._src.platform.mpi_library.describe returns the keyword arguments."""
     @staticmethod
     def threads(hub: ThreadsHub, rank: int) -> Transport: ...
     rank: int
     size: int
     tag_limit: int
     def counts(self) -> tuple[list[int], list[int]]:
-        """Messages sent to each rank, and received from each, since the transport was made."""
+        """Returns the numbers of messages sent to each rank and received from each rank, since its creation."""
 
 class Processes:
-    """Processes of this host, by number, and which of them have ended."""
+    """A set of this host's processes, by id, that detects which of them ended."""
     def __init__(self) -> None: ...
     def watch(self, pid: int) -> None: ...
     def dead(self) -> set[int]: ...
 
 class Node:
-    """The arenas of this host's ranks, mapped."""
+    """The mapped arenas of this host's ranks."""
     def __init__(self, rank: int, fds: Sequence[int]) -> None: ...
     @staticmethod
-    def make_arena() -> int: ...  # a file descriptor, the caller's to close
+    def make_arena() -> int: ...  # a file descriptor, which the caller closes
     @staticmethod
     def for_threads(size: int) -> list[Node]: ...
     rank: int
     size: int
-    def reserve_leader_scratch(
-        self, slot: int
-    ) -> None: ...  # what a slot needs for ranks of several hosts to compare calls
+    def reserve_leader_scratch(self, slot: int) -> None: ...  # for consistency checks between hosts
     def kill(self, rank: int) -> None:
-        """For ranks that are threads: that one sends and receives nothing more."""
+        """Simulates the death of a rank, if ranks are threads: it sends and receives nothing more."""
     def watch(self, pidfds: Sequence[int]) -> None: ...
     def dead(self) -> list[int]: ...
     def allocate(self, nbytes: int) -> tuple[int, int]: ...  # (offset, address)
@@ -364,7 +362,7 @@ class Node:
     def offset_of(self, address: int, nbytes: int) -> int | None: ...
 
 class SharedMemory:
-    """Memory in this rank's arena, until nobody holds it any more."""
+    """Memory in this rank's arena, which is freed with this object."""
 
     address: int
     nbytes: int
@@ -373,11 +371,12 @@ class SharedMemory:
 def start_guardian(
     guarded: Sequence[tuple[int, int, str]], to: int, after: int, grace: int, command: Sequence[str]
 ) -> int:
-    """Forks a process that names the first rank of this host to end, and ends the job (csrc/shm/guardian.hpp): pidfd,
-    connection and line of each, and what follows. Returns its process id."""
+    """Forks the guardian, which reports the first rank of this host that ends, and ends the job. `guarded`: (pidfd,
+    connection, line) of each rank; the other arguments are those of DeathAction (csrc/shm/guardian.hpp). Returns the
+    guardian's process id."""
 
 def set_time_slice(ns: int) -> bool:
-    """Of this thread and those that it starts (csrc/base/time_slice.hpp)."""
+    """Sets the time slice of this thread and of threads that it starts (csrc/base/time_slice.hpp)."""
 
 class Worker:
     ...
@@ -387,25 +386,26 @@ class Worker:
     def stop(self) -> None: ...
 
 class Account:
-    """What has been moved (csrc/base/account.hpp)."""
+    """Counts of messages, bytes and time, by operation and algorithm (csrc/base/account.hpp)."""
     def __init__(self, timed: bool) -> None: ...
     def entries(self) -> list[tuple[str, str, list[int]]]:
-        """Operation, algorithm, and its numbers: calls; messages and bytes sent; received; bytes of memory; nanoseconds
-        waited, lasted."""
+        """Returns (operation, algorithm, numbers) of each entry. The numbers are calls; messages and bytes sent;
+        messages and bytes received; bytes of shared memory; bytes saved by encoding; and in ns: encoding, waiting,
+        submission to completion."""
 
 class ChannelConfig(NamedTuple):
-    """Of a channel, or of an engine and its channels."""
+    """The configuration of a channel, or of an engine and its channels."""
 
     options: Config
     network: Network
-    hosts: Sequence[int]  # of each rank of the transport; empty: each has one of its own
+    hosts: Sequence[int]  # host of each rank of the transport; empty: each rank has its own
     rules: Sequence[Rule]
     own: CustomAlgorithms | None = None
-    account: Account | None = None  # with nobody else in it at the same time; None: one of its own
-    spin_ns: int = 0  # that a caller keeps its core while it waits
+    account: Account | None = None  # one writer at a time; None: a new one
+    spin_ns: int = 0  # time that a waiting caller spins before it yields its core, in ns
 
 class Rule(NamedTuple):
-    """Calls of so many bytes on so many ranks run this, all bounds included; "" and 0: chosen."""
+    """The algorithm and segment of calls within these bounds, which are inclusive; "" and 0: the core chooses."""
 
     collective: str
     from_bytes: int
@@ -416,7 +416,7 @@ class Rule(NamedTuple):
     segment: int
 
 class CustomAlgorithms:
-    """Schedules of users' algorithms that this process's ranks may run (csrc/collectives/custom_algorithms.hpp)."""
+    """The schedules of custom algorithms that this process may run (csrc/collectives/custom_algorithms.hpp)."""
     def __init__(self) -> None: ...
     def add(self, name: str, schedule: Schedule) -> None: ...
 
@@ -436,12 +436,12 @@ class Channel:
         config: ChannelConfig,
         worker: Worker | None = None,
     ) -> None:
-        """`worker`: whose sources get turns while a call waits, where it has no thread of its own."""
-    def choose(self, request: Request) -> str: ...  # by its collective, dtype, op and count
+        """`worker`: if it has no thread, its sources get turns while a call waits."""
+    def choose(self, request: Request) -> str: ...  # the algorithm for its collective, dtype, op and count
     def run(self, request: Request) -> None:
-        """Ctrl-C raises KeyboardInterrupt and breaks the channel."""
+        """Runs a call. Ctrl-C raises KeyboardInterrupt and breaks the channel."""
     def run_messages(self, schedule: Schedule, data: int, nbytes: int, segment: int, window: int) -> None:
-        """Sends and receives as the schedule says, on a buffer in segments: no call, for who measures messages."""
+        """Runs the sends and receives of a schedule on a buffer, in segments. It is not a call; benchmarks use it."""
     def try_cached(
         self,
         collective: int,
@@ -454,11 +454,11 @@ class Channel:
         pre: float = 1.0,
         post: float = 1.0,
     ) -> Any:
-        """A call like a remembered one, by the algorithm that is chosen, without a name.
+        """Runs a nameless call from the call cache, with the algorithm that the core chooses.
 
-        Returns its result, made here if `out` is None (not `here`: there is none); NotImplemented, and nothing at all
-        has happened, if no call like it is remembered; a list, and nothing else has happened, if ranks gave other
-        numbers than remembered in the exchange that comes first: those that this rank was given.
+        Returns the result, allocated if `out` is None; without `here` (no result on this rank), None. Returns
+        NotImplemented, without any effect, if the cache has no such call. Returns the received numbers as a list,
+        without running the call, if the preceding exchange gave other numbers than the cached ones.
         """
     def remember(
         self,
@@ -468,42 +468,42 @@ class Channel:
         exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None,
         cache_key: Sequence[int] | None = None,
     ) -> None:
-        """Further calls like this one may be plain. `array` is what the caller gave, None if there is none; `shape` the
-        result's, None if there is none; `exchange`: (request, numbers sent, numbers received) of the
-        call that comes first; `cache_key`: numbers from the caller that the call depends on."""
+        """Adds a call to the cache, for try_cached(). `array`: the caller's array or None; `shape`: shape of the result
+        or None; `exchange`: (request, numbers sent, numbers received) of the preceding exchange; `cache_key`: numbers
+        from the caller that the call depends on."""
     def device_route_statuses(self) -> dict[str, str]:
-        """How calls on GPUs can go beside through the host's memory, best first, each with why not; empty until the
-        ranks have agreed, in the first such call."""
-    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
+        """Returns the routes of calls on GPUs, best first, apart from the one through host memory, each with the reason
+        why it is unusable. Empty until ranks agree, in the first call on GPUs."""
+    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # rank_of: process id -> rank
     broken: str | None
     def leave(self) -> None: ...
 
 class BlockPool:
-    """Blocks of a few sizes in this rank's arena, used again and again (csrc/shm/block_pool.hpp)."""
+    """A pool of reusable blocks of a few sizes in this rank's arena (csrc/shm/block_pool.hpp)."""
     def __init__(self, node: Node) -> None: ...
     def serve(self, nbytes: int, more: int) -> None: ...
     in_use: int
 
 def serve_library(library: str) -> bool:
-    """Makes a loaded library take big blocks from the pools that serve, for the life of the process; False: it cannot
-    be done here (csrc/shm/served_memory.hpp)."""
+    """Makes a loaded library allocate big blocks from the serving pools, until the process ends. Returns False if this
+    is not possible here (csrc/shm/served_memory.hpp)."""
 
 def serve_from(pool: BlockPool) -> None: ...
 def serve_no_more_from(pool: BlockPool) -> None: ...
 def numpy_memory(node: Node) -> Any: ...  # a handler, in a capsule, that allocates in this rank's arena
-def set_numpy_memory(handler: Any) -> Any: ...  # the handler until now
+def set_numpy_memory(handler: Any) -> Any: ...  # returns the previous handler
 
 class Operation:
     ...
     name: str
     def done(self) -> bool: ...
-    def over(self) -> bool:  # done, and nothing is on its way to buffers on a GPU: they may go
-        """Nothing uses the buffers any more."""
-    def wait(self, seconds: float = -1) -> bool: ...  # negative: for ever; Ctrl-C raises
-    def check(self) -> None: ...  # raises what the operation met
+    def over(self) -> bool:  # True if done and no copy to a GPU is in progress
+        """Returns True if the core does not use the buffers any more."""
+    def wait(self, seconds: float = -1) -> bool: ...  # negative: no limit; Ctrl-C raises
+    def check(self) -> None: ...  # raises the operation's error
     counts: list[int]
-    last_joined: int  # of a join: the world's rank that was last
-    def output(self) -> tuple[int, int] | None: ...  # (address, bytes), alive as long as this object
+    last_joined: int  # for a join: the global rank that was last
+    def output(self) -> tuple[int, int] | None: ...  # (address, bytes), valid as long as this object
 
 class Plan:
     """The buckets of a training step, in a fixed order (csrc/engine/engine.hpp)."""
@@ -511,28 +511,28 @@ class Plan:
     def takes_stretches(self, bucket: int) -> bool: ...
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
     def ready(self, bucket: int) -> None: ...
-    def ready_at(self, bucket: int, order: DeviceOrder) -> None: ...  # one on a GPU
-    def finish(self, present: bytes) -> Operation: ...  # of the result, counts: per item, how many ranks had it
-    def feedback(self) -> Feedback | None: ...  # of its buckets; ValueError while a step is under way
+    def ready_at(self, bucket: int, order: DeviceOrder) -> None: ...  # for a bucket on a GPU
+    def finish(self, present: bytes) -> Operation: ...  # its counts: number of ranks that had each item
+    def feedback(self) -> Feedback | None: ...  # residuals of its buckets; ValueError during a step
     def close(self) -> None: ...
 
 class Queue:
-    """Non-blocking calls of a channel, run by the worker in the order submitted."""
+    """The non-blocking calls of a channel, which the worker runs in the order of submission."""
     def __init__(self, worker: Worker, channel: Channel) -> None: ...
     def submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
-        """With a name: of a call in place that has been made before, under this name and on other memory."""
+        """Submits a call. A name repeats an in-place call under this name, on the memory at `address`."""
     def close(self) -> None: ...
 
 class Engine:
     ...
     def __init__(self, worker: Worker, transport: Transport, config: ChannelConfig) -> None: ...
-    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
-    def lost(self) -> list[int]: ...  # whom a fatal error named
+    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # rank_of: process id -> rank
+    def lost(self) -> list[int]: ...  # ranks that a fatal error named
     def add_set(self, ranks: Sequence[int], node: Node | None, slot: int) -> int: ...
     def remove_set(self, set_id: int) -> None: ...
     def submit(self, set_id: int, request: Request) -> Operation: ...
     def submit_group(self, set_id: int, requests: Sequence[Request]) -> list[Operation]: ...
-    def join(self, set_ids: Sequence[int]) -> list[Operation]: ...  # each done when all ranks of its set have joined
+    def join(self, set_ids: Sequence[int]) -> list[Operation]: ...  # each is done when all ranks of its set joined
     def make_plan(
         self,
         set_id: int,
@@ -551,9 +551,9 @@ class Engine:
     def pending(self) -> list[str]: ...
 
 class ArrayKey:
-    """What an array has in common with another, for a request in place for that one to serve it too: it is of the very
-    class `cls`, each attribute in `same` is the very object given and each in `equal` equals it, each method in `holds`
-    gives true and each in `fails` false; the method `address` tells where it lies."""
+    """The conditions under which an in-place request for one array also fits another array: its class is `cls`; each
+    attribute in `same` is the identical object; each in `equal` is equal; each method in `holds` returns true, and each
+    in `fails` false. The method `address` returns the array's address."""
     def __init__(
         self,
         cls: type,
@@ -563,30 +563,31 @@ class ArrayKey:
         fails: tuple[Any, ...],
         address: str,
     ) -> None: ...
-    def of(self, array: Any) -> int:  # where it lies; -1: it is not like that one
-        """Where `array` lies; -1: it is not like that one."""
+    def of(self, array: Any) -> int:  # its address; -1: no match
+        """Returns the address of `array`, or -1 if it does not match."""
 
 class DlpackKey(ArrayKey):
-    """The same of C-contiguous arrays in the host's memory whose class gives DLPack's table of functions."""
+    """A key for C-contiguous arrays in host memory whose class provides DLPack's table of functions."""
     def __init__(self, array: Any, fails: tuple[Any, ...]) -> None: ...
     def of(self, array: Any) -> int: ...
 
 class NdarrayKey(ArrayKey):
-    """The same of plain NumPy arrays, told by their heads."""
+    """A key for plain NumPy arrays, compared by the fields of the array's struct."""
     def __init__(self, array: Any) -> None: ...
     def of(self, array: Any) -> int: ...
 
 def ndarray_key(array: Any) -> ArrayKey | None:
-    """Of a NumPy array, told by its head; None for what is none, or not contiguous."""
+    """Returns a key for a NumPy array; None if `array` is not a NumPy array or not contiguous."""
 
 def keep_until_done(operations: list[Any], buffers: object) -> None:
-    """Without operations: of a call that has failed, until MPI moves nothing of failed calls."""
+    """Keeps buffers alive until the operations are done. Without operations: the buffers of a failed call, until MPI
+    transfers no message of failed calls any more."""
 
 def reap_finished() -> None:
-    """Of what is kept so, whatever is done."""
+    """Releases buffers of operations that are done."""
 
 class InPlaceHandle(Handle[Any]):
-    """A handle of one operation whose result is the array that it was given."""
+    """A handle of one in-place operation. Its result is the caller's array."""
 
     name: str
     def test(self) -> bool: ...
@@ -594,30 +595,30 @@ class InPlaceHandle(Handle[Any]):
     result: Any
 
 class _Remembered:
-    """A request in place, and the arrays that it is right for."""
+    """A cached in-place request, with the key of the arrays that it fits."""
 
 class NamedCalls:
-    """In-place requests of one process set, by the caller's names: what is submitted again need not be made again."""
-    def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # None: remembers nothing
+    """A cache of in-place requests of one process set, by name: repeated operations need no new request."""
+    def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # engine None: caches nothing
     def again(
         self, name: object, array: Any, op: object, average: object, pre: float, post: float
     ) -> InPlaceHandle | None:
-        """Submits; None, and nothing has happened, if no such operation on an array like this is remembered."""
+        """Submits a cached operation. Returns None, without any effect, if none fits this name and array."""
     def remember(
         self, name: object, op: object, pre: float, post: float, request: Request, like: ArrayKey
     ) -> None: ...  # op: compared by identity
 
 class SetLink:
-    """A process set as graphs know it: they outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
+    """The connection of graphs with a process set. Graphs outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
     def __init__(self) -> None: ...
     def connect(self, engine: Engine, set_id: int, rank: int, size: int) -> None: ...
     def disconnect(self) -> None: ...
     def due(self, name: str, every: int) -> int:
-        """The number of this run if replicas are compared in it, else 0."""
-    def restart(self) -> None: ...  # counts of runs
+        """Counts a run. Returns its number if replicas are compared in it, else 0."""
+    def restart(self) -> None: ...  # resets the counts of runs
 
 class GraphOpResult:
-    """Memory of the core, 64-byte aligned, that lives as long as this."""
+    """A result in memory of the core, 64-byte aligned, which is freed with this object."""
 
     address: int
     nbytes: int
@@ -625,7 +626,7 @@ class GraphOpResult:
     shape: tuple[int, ...]
 
 class GraphOp:
-    """A place in a graph that communicates (csrc/graph_ops/graph_op.hpp). Known by its number until it is removed."""
+    """A collective in a graph (csrc/graph_ops/graph_op.hpp). Its id is valid until it is removed."""
 
     id: int
     def __init__(
@@ -649,43 +650,43 @@ class GraphOp:
         every: int = 0,
     ) -> None: ...
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[GraphOpResult]:
-        """Now, for Python. inputs: (address, dtype, shape)."""
+        """Runs it now and returns the results. inputs: (address, dtype, shape) of each."""
     def residual(self, tensor: int) -> bytes:
-        """float32 elements that this rank's encoders owe (csrc/graph_ops/left_out.hpp). Between runs."""
+        """Returns the residual of a tensor, as float32 elements (csrc/graph_ops/left_out.hpp). Call it between runs."""
     def set_residual(self, tensor: int, values: int, count: int) -> None: ...
     def raise_failure(self) -> None:
-        """Raises what the last run that failed has met, once."""
+        """Raises the error of the last failed run, once."""
     def remove(self) -> None: ...
 
 def graph_op_functions() -> int:
-    """The address of the table of functions for frameworks' libraries (csrc/graph_ops/graph_op_functions.h)."""
+    """Returns the address of the function table for libraries of bindings (csrc/graph_ops/graph_op_functions.h)."""
 
 ANY_SOURCE: int
 ANY_TAG: int
 PROC_NULL: int
 
 class Status:
-    """Of a message: who sent it, with which tag, how long it is."""
+    """The status of a message: its source rank, its tag, and its size in bytes."""
 
     source: int
     tag: int
     nbytes: int
     cancelled: bool
     def count(self, dtype: Any = "uint8") -> int:
-        """Elements of ``dtype``. ValueError if the bytes are no whole number of them."""
+        """Returns the number of elements of ``dtype``. Raises ValueError if the bytes are no whole number of them."""
 
 class MessageRequest:
-    """A send or receive under way. Its array stays alive until it is done."""
+    """A send or receive in progress. It keeps its array alive until it is done."""
     def test(self) -> bool:
-        """Whether it is done; lets messages move. What it met is raised by wait()."""
+        """Makes progress and returns True if the request is done. Only wait() raises the request's error."""
     def wait(self, timeout: float | None = None) -> Status:
-        """Waits until it is done. TimeoutError after so many seconds: it goes on."""
+        """Blocks until it is done. Raises TimeoutError after ``timeout`` seconds; the request continues."""
     name: str  # "send(dest=1, tag=0) of 8 bytes"
     def cancel(self) -> bool:
-        """Takes back a receive that no message has matched: it is then done, and its status is ``cancelled``."""
+        """Cancels a receive that has matched no message. It is done then, with the status ``cancelled``."""
 
 class Messages:
-    """A communicator's messages. Arrays are (address, bytes, what keeps them), or NumPy's own."""
+    """The messages of a communicator. `describe` returns (address, bytes, owner of the memory, is plain NumPy)."""
     def __init__(
         self,
         worker: Worker,
@@ -709,17 +710,18 @@ class Messages:
     def irecv(self, out: Any, source: int, tag: int, among: str = "") -> MessageRequest: ...
     def probe(self, source: int, tag: int, waits: bool) -> Status | None: ...
     def sent(self) -> list[int]:
-        """Messages to each rank so far; empty where all ranks share memory."""
+        """Returns the number of messages sent to each rank so far; empty if all ranks share memory."""
     def close(self, sent_here: Sequence[int]) -> list[str]:
-        """Texts of what was never received, or has not ended. `sent_here`: what each rank's sent() says of this one."""
-    def leave(self) -> list[str]: ...  # the same
-    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # by process number
+        """Closes. Returns texts of unreceived messages and unfinished requests. `sent_here`: messages that each rank
+        has sent to this rank."""
+    def leave(self) -> list[str]: ...  # close() that is not collective
+    def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # rank_of: process id -> rank
 
 RULES: tuple[str, ...]
 ARRIVALS: tuple[str, ...]
 
 class RuleOptions:
-    """A rule, and its options (csrc/kernels/update.hpp)."""
+    """An update rule with its options (csrc/kernels/update.hpp)."""
 
     rule: int
     def __init__(self, rule: str, **options: float) -> None: ...
@@ -727,25 +729,26 @@ class RuleOptions:
     states: int
 
 def update(how: RuleOptions, weights: int, gradient: int, result: int, count: int) -> None:
-    """Of float32 arrays at addresses, by a rule without state: for those who measure it."""
+    """Applies a rule without state to float32 arrays at addresses; benchmarks use it."""
 
 class Clocks:
-    """How far each worker is (csrc/param_server/clocks.hpp); None: it has finished."""
+    """The clocks of all workers (csrc/param_server/clocks.hpp); None: the worker has finished."""
     def __init__(self, memory: int, workers: int, node: Node | None, of_host: Sequence[int] = ()) -> None: ...
     @staticmethod
     def bytes(workers: int) -> int: ...
     def set(self, worker: int, clock: int | None) -> None: ...
     def of(self, worker: int) -> int | None: ...
     def live(self) -> int: ...
-    def wait(self, worker: int, clock: int, seconds: float) -> bool: ...  # worker -1: all of them
+    def wait(self, worker: int, clock: int, seconds: float) -> bool: ...  # worker -1: all workers
     def wake(self) -> None: ...
     def ticks(self) -> int: ...
     def sleep(self, seen: int, seconds: float) -> None: ...
     def lost(self) -> list[int]: ...
 
 class Shard:
-    """Weights that any rank of the host applies a rule to (param_server/shard.hpp). `many` > 0: gradients are gathered,
-    in `sums` sums: one, or each worker's own, of which this view's is number `sum`. Arrays are addresses; 0: none."""
+    """A shard of weights to which any rank of the host applies a rule (param_server/shard.hpp). `many` > 0: gradients
+    are gathered in `sums` sums (one, or one for each worker); this view adds to number `sum`. Arrays are addresses;
+    0: none."""
     def __init__(
         self,
         memory: int,
@@ -769,26 +772,27 @@ class Shard:
     def gathers_now(self) -> bool: ...
     def apply(
         self, how: RuleOptions, first: int, count: int, gradient: int, pulled: int, result: int
-    ) -> int: ...  # the version before
+    ) -> int: ...  # the previous version
     def apply_ranges(
         self, how: RuleOptions, ranges: int, many: int, gradient: int, pulled: int, result: int
     ) -> int: ...
     def gather(self, how: RuleOptions, clock: int, gradient: int, clocks: Clocks) -> str:
-        """One of ARRIVALS."""
+        """Adds a gradient and returns its outcome, one of ARRIVALS."""
     def settle(self, how: RuleOptions, clocks: Clocks) -> bool: ...
-    def claim(self, clocks: Clocks, sum: int) -> int: ...  # how many have been gathered; 0: not enough yet
+    def claim(self, clocks: Clocks, sum: int) -> int: ...  # number of gathered gradients; 0: not enough yet
     def release(self) -> None: ...
-    def average_with(self, other: Shard) -> tuple[int, int]: ...  # versions of both before it
+    def average_with(self, other: Shard) -> tuple[int, int]: ...  # previous versions of both
 
 class Asked(Operation):
-    """Of a server. Once it is done: the version before, gathered updates made, and what became of the gradient."""
+    """A request to a server. Its fields are valid once it is done: the previous version, the number of gathered
+    updates, and the outcome of the gradient."""
 
     version: int
     group: int
     arrival: str
 
 class StoreService:
-    """A store between ranks that share no memory (csrc/param_server/service.hpp). Every rank makes one."""
+    """The store's service between ranks that share no memory (csrc/param_server/service.hpp). Every rank makes one."""
     def __init__(self, engine: Engine) -> None: ...
     def serve(
         self, number: int, shard: Shard | None, clocks: Clocks, ranks: Sequence[int], how: RuleOptions | None
@@ -810,7 +814,7 @@ class StoreService:
     ) -> Asked: ...
 
 class HostLock:
-    """A lock in shared memory, 64 zeros at first (csrc/param_server/lock.hpp). It must outlive the object."""
+    """A lock in shared memory, initially 64 zero bytes, which must outlive the object (csrc/param_server/lock.hpp)."""
     def __init__(self, memory: int, node: Node | None, rank: int) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...

@@ -24,20 +24,20 @@ def is_older(library: Path, sources: list[Path]) -> bool:
 
 def compile_all(library: Path, *words: str) -> None:
     library.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = library.with_suffix(f".{os.getpid()}")  # nobody loads half a library
+    unfinished = library.with_suffix(f".{os.getpid()}")  # no process loads an incomplete library
     subprocess.run([*words, "-o", str(unfinished)], check=True)
     unfinished.replace(library)
 
 
 def build(library: Path = LIBRARY) -> Path:
-    """The library, made anew if it is older than a source."""
+    """Returns the library's path; rebuilds the library if it is older than a source."""
     if is_older(library, [*SOURCES, *KERNELS.iterdir(), Path(__file__)]):
         compile_all(library, "c++", *FLAGS, f"-I{ROOT / 'csrc'}", *map(str, SOURCES))
     return library
 
 
 def build_from_ptx(library: Path = PTX_LIBRARY) -> Path:
-    """The same of the PTX in the package, by way of C."""
+    """Builds the same library from the PTX in the package, by way of C."""
     import ptx_as_c
 
     modules = sorted((ROOT / "ringcomm" / "device").glob("kernels_*.ptx.z"))

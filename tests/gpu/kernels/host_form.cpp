@@ -1,5 +1,6 @@
-// The kernels as plain C++, in a library for the stand-in driver: of each kernel `name`, name_host runs its grid thread
-// after thread and name_parameter_sizes tells what a launch's arguments point to.
+// Compiles the kernels as plain C++ into a library for the stand-in driver. For each kernel `name`,
+// name_host runs its grid thread by thread, and name_parameter_sizes gives the sizes of a launch's
+// arguments.
 #include <cstddef>
 
 #include "device/kernels/fill.hpp"
@@ -17,7 +18,7 @@ Translate translate = [](const void* pointer) { return pointer; };
 const void* here(const void* pointer) { return translate(pointer); }
 void* here(void* pointer) { return const_cast<void*>(translate(pointer)); }
 
-// Parameters whose pointers the host may follow.
+// Translates the pointers of parameters to addresses that the host may read.
 void bring(ReduceParameters& p) {
   for (unsigned s = 0; s < p.source_count; ++s) p.sources[s] = here(p.sources[s]);
   for (unsigned d = 0; d < p.destination_count; ++d) p.destinations[d] = here(p.destinations[d]);

@@ -1,4 +1,4 @@
-// launch.hpp for tests that are written in Python.
+// Exports launch.hpp for tests that are written in Python.
 #include <cstddef>
 #include <cstring>
 

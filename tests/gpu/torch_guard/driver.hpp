@@ -1,4 +1,4 @@
-// The driver's functions, found by name; each thread's device.
+// Finds the driver's functions by name, and keeps each thread's device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,11 +16,12 @@ using c10::DeviceType;
 using Handle = void*;
 
 inline void* library = nullptr;
-inline std::vector<Handle> contexts;  // one a device
+inline std::vector<Handle> contexts;  // one per device
 inline thread_local int current_device = 0;
-inline thread_local int bound_device = -1;  // whose context the driver has as this thread's
+inline thread_local int bound_device = -1;  // the device whose context is current on this thread
 
-// What torch and CuPy themselves call is none of a test's business: the stand-in neither counts it nor makes it fail.
+// Excludes calls that torch and CuPy themselves make: the stand-in neither counts them nor makes
+// them fail.
 class Aside {
  public:
   Aside() { set(1); }
@@ -73,7 +74,7 @@ inline void bind(int device) {
   bound_device = device;
 }
 
-// Runs what follows on a device, and leaves this thread's context as it was.
+// Selects a device for the current scope, and restores this thread's context afterwards.
 class OnDevice {
  public:
   explicit OnDevice(int device) { bind(device); }

@@ -1,5 +1,5 @@
-// A device of torch on a driver with CUDA's names: what torch wants in C++. Compiled in tests against a few of torch's
-// headers; Python calls these functions.
+// Implements the C++ part of a torch device, on a driver with CUDA's function names. Tests compile
+// it against a few of torch's headers; Python calls these functions.
 #include <cstdio>
 #include <stdexcept>
 
@@ -10,7 +10,8 @@ using namespace guard;
 
 namespace {
 
-// Gives the driver's error, or -1 with a word on stderr for what is ours.
+// Returns the driver's error; for errors of this library, prints a message to stderr and returns
+// -1.
 template <class Function>
 int guarded(Function function) {
   try {

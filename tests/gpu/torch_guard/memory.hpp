@@ -1,4 +1,4 @@
-// torch's allocators of device memory and of pinned host memory.
+// Implements torch's allocators of device memory and of pinned host memory.
 #pragma once
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
@@ -15,7 +15,8 @@ inline void (*record_memory)(std::uint64_t address, std::int64_t stream) = nullp
 inline std::uint64_t (*allocate_memory)(int device, std::uint64_t nbytes) = nullptr;
 inline void (*free_memory)(std::uint64_t address) = nullptr;  // null once Python ends
 
-// torch.UntypedStorage(n, device=...) and all tensors; what is done with freed memory is decided in torch_memory.py.
+// Allocates for torch.UntypedStorage(n, device=...) and all tensors; torch_memory.py decides about
+// freed memory.
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(std::size_t nbytes) override {
     const std::uint64_t address = allocate_memory(current_device, nbytes);
@@ -32,7 +33,7 @@ struct Memory final : c10::Allocator {
   }
 };
 
-// Memory of the host that the driver knows, so that copies need not wait: Tensor.pin_memory().
+// Allocates host memory that the driver knows, so that copies need not wait: Tensor.pin_memory().
 struct Pinned final : c10::Allocator {
   c10::DataPtr allocate(std::size_t nbytes) override {
     if (nbytes == 0) return {nullptr, nullptr, &release, DeviceType::CPU};

@@ -1,7 +1,7 @@
-// What torch asks of a device (c10::impl::DeviceGuardImplInterface): current device and stream of each thread, events.
-// Autograd uses it: a node of backward runs on the stream of its forward, and gradients that cross streams are waited
-// for by events. A stream's id is its driver handle, 0 the default stream. What waits gives the GIL away, for the
-// threads of streams run Python.
+// Implements the device interface of torch (c10::impl::DeviceGuardImplInterface): current device
+// and stream of each thread, and events. Autograd uses it: a node of backward runs on the stream of
+// its forward, and events order gradients that cross streams. A stream's id is its driver handle, 0
+// the default stream. Waits release the GIL, because the threads of streams run Python.
 #pragma once
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -44,7 +44,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   Stream getStream(Device of) const override { return stream(index_of(of), stream_of(index_of(of))); }
   Stream getDefaultStream(Device of) const override { return stream(index_of(of), 0); }
   Stream getStreamFromGlobalPool(Device of, bool) const override { return getNewStream(of, 0); }
-  // As torch.cuda does: streams come from a pool of 32 a device, in turn, and are never destroyed.
+  // Takes streams as torch.cuda does: from a pool of 32 per device, in turn; they are never
+  // destroyed.
   Stream getNewStream(Device of, int) const override {
     static std::vector<std::vector<Handle>> pools(contexts.size());
     static std::vector<std::size_t> taken(contexts.size());

@@ -1,4 +1,4 @@
-"""All ways in which a rank ends: every process of the job ends soon after, and the output names the rank and the cause."""
+"""All ways in which a rank ends: every process ends soon after, and the output names the rank and the cause."""
 
 from __future__ import annotations
 

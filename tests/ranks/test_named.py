@@ -16,7 +16,7 @@ pytestmark = pytest.mark.mpi
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def everything():
-    """Calls each function once, on different data and in a different order on each rank, and compares with plain NumPy."""
+    """Calls each function once, with different data and order on each rank, and compares with plain NumPy."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     for dtype in (np.float32, np.float64, np.float16, np.int8, np.int64, np.uint8, np.bool_):

@@ -77,7 +77,7 @@ def _suffer(fault: dict[str, Any], number: int) -> None:
 
 
 def armed(kind: str) -> dict[str, Any] | None:
-    """Returns the next fault, in which all ranks take part, if it is of this kind and its step is reached; else None."""
+    """Returns the next fault of all ranks if it is of this kind and its step is reached; else None."""
     for number, fault in enumerate(_PLAN):
         if os.path.exists(_claim(number)):
             continue

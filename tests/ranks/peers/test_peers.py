@@ -3,7 +3,7 @@
 mpi4py's tests of collectives and messages are not part of its package: RINGCOMM_PEER_MPI4PY names the folder `test` of
 its source distribution or repository.
 
-Results with mpi4py of August 2026, on 2 and 3 ranks: 472 tests pass with MPICH 5.0.2 and 470 with Open MPI 5.0.11, of 639;
+With mpi4py of August 2026, on 2 and 3 ranks, 472 tests pass with MPICH 5.0.2 and 470 with Open MPI 5.0.11, of 639;
 none fails. mpi4py_suite.py names the others with the reason: 133 need parts of MPI that ringcomm does not have, 4 see a
 deliberate difference, and mpi4py itself skips 30 to 32 (30 need CuPy or Numba).
 

@@ -1,4 +1,4 @@
-"""init, shutdown and init again, in all forms; ranks and hosts; what is refused before init."""
+"""init, shutdown and repeated init, in all forms; ranks and hosts; refusals before init."""
 
 import json
 import os
@@ -101,7 +101,7 @@ def case_communicators():
 
 
 def case_some_ranks_only():
-    """Two jobs in one: the last rank alone, and the others."""
+    """Two jobs in one: the last rank alone, and the remaining ranks."""
     world = world_communicator()
     last = world.Get_size() - 1
     others = list(range(last))

@@ -132,7 +132,7 @@ def case_compression():
 
 
 class Shifted(hvd.Compression.none):
-    """A user's compressor, with something to remember."""
+    """A user's compressor with a context that decompress needs."""
 
     @staticmethod
     def compress(tensor):
@@ -195,7 +195,7 @@ def case_sparse():
 
 
 def case_an_algorithm_by_name():
-    """Every form takes one after Horovod's arguments; the core compares it between ranks and runs it."""
+    """Every form accepts an algorithm after Horovod's arguments; the core compares it between ranks and runs it."""
     x, n = torch.full((5,), float(hvd.rank())), hvd.size()
     for algorithm in ("ring", "tree", "butterfly"):
         for form in (hvd.allreduce_async, hvd.allreduce_async_):

@@ -62,7 +62,7 @@ def case_grouped_allgather():
 # ---- broadcast -------------------------------------------------------------------------------------------------------
 def case_broadcast():
     for (number, dtype), one in itertools.product(enumerate(MOVED), my_sets()):
-        root = one.ranks[number % one.size()]  # a rank of the world
+        root = one.ranks[number % one.size()]  # rank in the world
         right = value(root, (3, 4), dtype, number)
         tensor = mine((3, 4), dtype, number)
         same(hvd.broadcast(tensor, root, process_set=one), right)
@@ -89,7 +89,7 @@ def case_broadcast_shapes():
 
 # ---- alltoall --------------------------------------------------------------------------------------------------------
 def sent(origin, to):
-    """How many rows go from one rank to another; not the same both ways, sometimes none."""
+    """Returns the number of rows from one rank to another; it differs by direction and may be zero."""
     return (2 * origin + to) % 3
 
 
@@ -124,7 +124,7 @@ def case_alltoall_even():
 
 
 def case_alltoall_leaves_rows_over():
-    """Splits may add up to less than the rows; the rest stays where it is, and its gradient is zero."""
+    """Splits may sum to less than the number of rows; the remaining rows are not sent, and their gradient is zero."""
     n = hvd.size()
     tensor = (torch.arange(n + 2.0) + 10 * hvd.rank()).requires_grad_()
     rows, counts = hvd.alltoall(tensor, splits=[1] * n)
@@ -177,7 +177,7 @@ def case_handles():
     assert hvd.poll(handle) and torch.equal(first, torch.full((3,), float(hvd.size())))
     assert hvd.synchronize("no handle") is None and hvd.synchronize(10**9) is None
     raises(ValueError, hvd.poll, 12)
-    assert {handle: 1}[handle] == 1  # scripts keep them in dictionaries
+    assert {handle: 1}[handle] == 1  # scripts use handles as dictionary keys
 
 
 def case_every_dtype_is_known():

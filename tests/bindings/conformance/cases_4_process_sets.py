@@ -1,4 +1,4 @@
-"""Process sets: how they are made and removed, what they say of themselves, several at once, training on them."""
+"""Process sets: creation, removal, attributes, several at the same time, and training on them."""
 
 import copy
 import io
@@ -51,7 +51,7 @@ def case_static():
         raises(ValueError, hvd.init, process_sets=wrong)
         assert not hvd.is_initialized()
     hvd.init()
-    for wrong in ([[0], [0]], [range(n)], [[n]], [[]]):  # twice, as the world, not of the world, nobody
+    for wrong in ([[0], [0]], [range(n)], [[n]], [[]]):  # a rank twice, the world, a rank outside of the world, no rank
         hvd.shutdown()
         raises(ValueError, hvd.init, process_sets=wrong)
         restart()
@@ -74,7 +74,7 @@ def case_from_communicators():
     assert mine.included() and sum_on(mine) == right_on(mine)
     restart()
     whole = world.Dup()
-    raises(ValueError, hvd.add_process_set, hvd.ProcessSet(whole))  # that is the global set
+    raises(ValueError, hvd.add_process_set, hvd.ProcessSet(whole))  # the set equals the global set
     if hvd.size() > 2:
         head = world.Split(int(world.Get_rank() > 1), 0)
         if world.Get_rank() < 2:
@@ -110,7 +110,7 @@ def case_dynamic():
 
 
 def case_overlapping_sets_at_once():
-    """Many operations of one name, on all sets, in another order on every rank."""
+    """Many operations with one name, on all sets, in a different order on every rank."""
     mine = my_sets()
     if hvd.rank() % 2:
         mine.reverse()
@@ -126,7 +126,7 @@ def case_overlapping_sets_at_once():
 
 
 def case_outsiders():
-    """A rank outside the set is refused, at once; the others go on."""
+    """A rank outside the set is refused immediately; the other ranks continue."""
     for one in sets():
         if not one.included():
             calls = (
@@ -163,7 +163,7 @@ def case_autograd():
             if gradient is not None:
                 assert torch.allclose(x.grad, torch.full_like(x, gradient)), (call, x.grad)
         weights = torch.tensor([[r + 1.0] * 2 for r in one.ranks])
-        assert torch.equal(x.grad, weights)  # each row's gradient comes from the rank it went to
+        assert torch.equal(x.grad, weights)  # each row's gradient comes from the rank that received the row
 
 
 def case_state_on_sets():
@@ -177,7 +177,7 @@ def case_state_on_sets():
 
 
 def case_training_on_overlapping_sets():
-    """Every rank trains one model per set that it is in, step by step in turns."""
+    """Every rank trains one model per set that it belongs to, alternating between them."""
     jobs = []
     for one in my_sets():
         net = torch.nn.Linear(3, 1, bias=False).double()

@@ -1,4 +1,4 @@
-"""What a script does wrong has Horovod's type of error, on every rank that it concerns; and the job goes on."""
+"""Errors in scripts: each has Horovod's exception type, on every rank that it concerns, and the job continues."""
 
 import torch
 from expected import alive, raises
@@ -9,7 +9,7 @@ from ringcomm._src.base.errors import MismatchError
 
 
 def odd():
-    """On one rank only: the last."""
+    """Returns a different value on the last rank."""
     return hvd.rank() == hvd.size() - 1
 
 
@@ -39,7 +39,7 @@ def case_ranks_disagree():
         "scattered dtype": lambda name: hvd.reducescatter(tensor(dtype=half), name=name),
     }
     for kind, call in wrong.items():
-        for _ in range(2):  # the second time the names are known
+        for _ in range(2):  # the second time the names are cached
             message = raises(hvd.HorovodInternalError, call, f"wrong.{kind}")
             assert f"wrong.{kind}" in message and "rank" in message, message
             raises(RuntimeError, call, f"wrong.{kind}")
@@ -75,7 +75,7 @@ def case_a_name_in_flight():
         "reducescatter": lambda: hvd.reducescatter_async(torch.ones(2), name="twice"),
     }
     for kind, call in duplicates.items():
-        if hvd.rank() == 0:  # the others cannot have finished it
+        if hvd.rank() == 0:  # the other ranks cannot have finished it
             handle = call()
             for _ in range(3):
                 raises(ValueError, call)
@@ -84,7 +84,7 @@ def case_a_name_in_flight():
             hvd.barrier()
             handle = call()
         assert hvd.synchronize(handle) is not None, kind
-        hvd.synchronize(call())  # it is free again
+        hvd.synchronize(call())  # the name is free again
     alive()
 
 
@@ -159,7 +159,7 @@ def case_a_rank_ends_the_step_otherwise():
     net = torch.nn.Linear(2, 2)
     hvd.broadcast_parameters(net.state_dict(), 0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters())
-    for step in range(3):  # from the third step on gradients travel during backward
+    for step in range(3):  # from the third step on gradients are sent during backward
         net(torch.ones(2)).sum().backward()
         if step < 2:
             optimizer.step()

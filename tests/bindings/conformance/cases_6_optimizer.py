@@ -29,7 +29,7 @@ def case_arguments_together():
     for group, option in itertools.product(groups, options):
         net = model()
         parameters = list(net.parameters())
-        lists = [[parameters[0], parameters[-1]], [parameters[2]]]  # the others are groups of their own
+        lists = [[parameters[0], parameters[-1]], [parameters[2]]]  # each other parameter is a separate group
         optimizer = wrap(net, groups=lists if group == "lists" else group, **option)
         rough = option.get("compression", hvd.Compression.none) is not hvd.Compression.none
         plain(net, optimizer, [shard(batch(step)) for step in range(4)])
@@ -63,7 +63,8 @@ def case_names():
         optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), names)
         plain(net, optimizer, [shard(batch(0))])
     part = list(net.named_parameters())
-    more = hvd.DistributedOptimizer(sgd(net[0].parameters()), named_parameters=part)  # more than it needs
+    # names of more parameters than it has
+    more = hvd.DistributedOptimizer(sgd(net[0].parameters()), named_parameters=part)
     plain(net, more, [shard(batch(1))])
     for wrong in (list(net.parameters()), part + part[:1], part[1:], [(part[0][0], p) for _, p in part]):
         raises(ValueError, hvd.DistributedOptimizer, sgd(net.parameters()), wrong)
@@ -152,7 +153,7 @@ def case_closures():
 
 
 def case_parameters_without_gradients():
-    """Unused everywhere, unused here, frozen, and not even floating."""
+    """Parameters that are unused on all ranks, unused on this rank, frozen, or not floating-point."""
     net = nn.ModuleDict({name: nn.Linear(3, 2).double() for name in ("used", "unused", "mine", "frozen")})
     hvd.broadcast_parameters(net.state_dict(), 0)
     net.register_parameter("count", nn.Parameter(torch.tensor([1, 2]), requires_grad=False))
@@ -184,7 +185,8 @@ def case_schedulers_and_checkpoints():
     again = model(seed=9)
     other = wrap(again, functools.partial(torch.optim.Adam, lr=0.5))
     again.load_state_dict(net.state_dict())
-    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))  # or they would share their moments
+    # a copy, because the optimizers would share their moments
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert other.param_groups[0]["lr"] == 0.01 / 4
     for one, trainer in ((net, optimizer), (again, other)):
         plain(one, trainer, [shard(batch(7))])
@@ -196,7 +198,7 @@ def case_gradients_of_gradients_are_refused():
         net = model()
         optimizer = wrap(net)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch warns of it too
+            warnings.simplefilter("ignore", UserWarning)  # torch also warns about it
             raises(AssertionError, loss_of(net, shard(batch(0))).backward, create_graph=True)
         net.zero_grad()
         optimizer.zero_grad()

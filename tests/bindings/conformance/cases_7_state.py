@@ -1,4 +1,4 @@
-"""Models, optimizers and objects from one rank to all: every optimizer of torch, before and after the first step."""
+"""Broadcast of models, optimizers and objects: every optimizer of torch, before and after the first step."""
 
 import inspect
 import warnings
@@ -16,7 +16,7 @@ OPTIMIZERS = sorted(
     if inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
 )
 
-# Options that differ between ranks before the broadcast.
+# These options differ between ranks before the broadcast.
 OPTIONS = {
     "lr": (0.02, 0.01),
     "momentum": (0.8, 0.9),
@@ -39,13 +39,13 @@ def make(name, parameters, place):
     kind = getattr(torch.optim, name)
     accepted = inspect.signature(kind).parameters
     options = {key: both[place] for key, both in OPTIONS.items() if key in accepted}
-    if name == "Muon":  # takes matrices only
+    if name == "Muon":  # accepts matrices only
         parameters = [p for p in parameters if p.dim() == 2]
     return kind(parameters, **options)
 
 
 def train(name, net, optimizer, seed):
-    """One step; SparseAdam wants sparse gradients."""
+    """Makes one step; SparseAdam needs sparse gradients."""
 
     def closure():
         optimizer.zero_grad()
@@ -64,7 +64,7 @@ def train(name, net, optimizer, seed):
 
 
 def plain_state(optimizer):
-    """Everything of a state_dict, to be compared."""
+    """Returns all values of a state_dict in comparable form."""
 
     def flat(value):
         if isinstance(value, torch.Tensor):
@@ -77,7 +77,7 @@ def plain_state(optimizer):
 
 
 def case_every_optimizer():
-    """The root has trained and the others have not, have too, or none has."""
+    """Either only the root has trained, or all ranks, or none."""
     assert {"SGD", "Adam", "Muon", "Adafactor", "SparseAdam", "LBFGS"} <= set(OPTIMIZERS)
     for number, name in enumerate(OPTIMIZERS):
         root = number % hvd.size()

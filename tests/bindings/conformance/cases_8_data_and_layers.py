@@ -12,7 +12,7 @@ SHAPES = {1: (6, 3), 2: (5, 3, 4, 2), 3: (4, 3, 2, 2, 3)}
 
 
 def batches(ranks, shape, dtype=torch.float64, rows=None):
-    """Every rank's batch, of another size each."""
+    """Returns every rank's batch; the sizes differ."""
     made = {}
     for rank in ranks:
         generator = torch.Generator().manual_seed(rank)
@@ -26,7 +26,7 @@ def close(a, b, tolerance=1e-9):
 
 
 def compare(one, shape, dtype=torch.float64, rows=None, tolerance=1e-9, **options):
-    """Output, running statistics and all gradients; the loss is the sum over ranks."""
+    """Compares output, running statistics and all gradients; the loss is the sum over ranks."""
     torch.manual_seed(0)
     ordinary = {2: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}[len(shape)](shape[1], **options).double()
     if ordinary.affine:
@@ -81,7 +81,7 @@ def case_batch_norm_of_unequal_batches():
 
 
 def case_batch_norm_far_from_zero():
-    """The variance of large values: a sum of squares would lose it."""
+    """The variance of large values: it would be lost in a sum of squares."""
     world = hvd.global_process_set
     layer = hvd.SyncBatchNorm(2)
     given = (

@@ -1,4 +1,4 @@
-"""What operations must give, computed in one process; the process sets that cases run on; what errors leave behind."""
+"""Expected results of operations, computed in one process; the process sets of the cases; checks after errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _sets: list[hvd.ProcessSet] = []
 
 
 def sets() -> list[hvd.ProcessSet]:
-    """The world and two sets that overlap with it and, on four ranks, with each other."""
+    """Returns the world and two sets that overlap with it and, on four ranks, with each other."""
     if not _sets or _sets[0].process_set_id is None:
         n = hvd.size()
         _sets[:] = [hvd.add_process_set(ranks) for ranks in (range(0, n, 2), range(1, n)) if len(ranks) < n]
@@ -31,12 +31,12 @@ def my_sets() -> list[hvd.ProcessSet]:
 
 
 def forget_sets() -> None:
-    """After a shutdown."""
+    """Discards the sets after a shutdown."""
     _sets.clear()
 
 
 def value(rank: int, shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """A rank's input: small whole numbers, which every dtype holds exactly."""
+    """Returns a rank's input: small whole numbers, which every dtype represents exactly."""
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     low, high = (0, 2) if dtype == torch.bool else (0, 4) if dtype == torch.uint8 else (-3, 4)
     return torch.randint(low, high, tuple(shape), generator=generator).to(dtype)
@@ -74,7 +74,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def raises(kind: type[BaseException], function: Callable[..., Any], *arguments: Any, **named: Any) -> str:
-    """The message of the error that must come."""
+    """Returns the message of the expected error."""
     try:
         result = function(*arguments, **named)
     except kind as error:
@@ -83,6 +83,6 @@ def raises(kind: type[BaseException], function: Callable[..., Any], *arguments: 
 
 
 def alive() -> None:
-    """After an error: every rank is there, and operations give the right result."""
+    """Checks after an error that every rank is alive, and that operations return the right result."""
     same(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), float(hvd.size())))
     hvd.barrier()

@@ -15,7 +15,7 @@ import mpi_case  # noqa: E402
 from run_cases import run_cases  # noqa: E402
 
 MODULES = sorted(path.stem for path in HERE.glob("cases_*.py"))
-ELSEWHERE = ["cases_adasum", "cases_join"]  # test_torch_cases.py runs them on fewer ranks
+ELSEWHERE = ["cases_adasum", "cases_join"]  # test_torch_cases.py runs them, on fewer ranks
 
 
 @pytest.mark.mpi

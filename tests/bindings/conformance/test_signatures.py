@@ -120,7 +120,7 @@ def test_arguments(name: str) -> None:
 
 def test_constants_and_classes() -> None:
     ops = (hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product)
-    assert ops == (0, 1, 2, 3, 4, 5)  # scripts and option files write them as numbers
+    assert ops == (0, 1, 2, 3, 4, 5)  # scripts and option files use these numbers
     assert issubclass(hvd.HorovodInternalError, RuntimeError)
     assert str(hvd.HorovodInternalError()) == "" and str(hvd.HorovodInternalError(ValueError("why"))) == "why"
     for compressor in (hvd.Compression.none, hvd.Compression.fp16):
@@ -129,7 +129,7 @@ def test_constants_and_classes() -> None:
 
 
 def test_modules() -> None:
-    """Where scripts look for names, besides ringcomm.torch itself."""
+    """Modules in which scripts look for names, besides ringcomm.torch itself."""
     for name in FUNCTIONS:
         if name not in ("DistributedOptimizer", "SyncBatchNorm") and not name.endswith(("_object", "_state", "ters")):
             assert getattr(mpi_ops, name) is getattr(hvd, name)
@@ -153,7 +153,7 @@ def test_modules() -> None:
 
 
 def test_modules_of_horovod_common() -> None:
-    """What is imported from horovod.common.* is the same object as ringcomm's own."""
+    """Names of horovod.common.* are the same objects as ringcomm's."""
     import ringcomm
     from ringcomm._src.base import horovod_exceptions as exceptions
     from ringcomm._src.named import basics

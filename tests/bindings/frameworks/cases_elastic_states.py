@@ -1,5 +1,7 @@
-"""Cases of states of elastic training for framework_cases.py, on Keras' backend that KERAS_BACKEND names, in a job that
-is not elastic itself."""
+"""Cases of states of elastic training for framework_cases.py, in a job that is not elastic.
+
+KERAS_BACKEND names Keras' backend.
+"""
 
 import keras
 import numpy as np
@@ -13,7 +15,7 @@ BACKEND = keras.backend.backend()
 
 
 def make(seed=0, **options):
-    """With a generator of Dropout's, and BatchNorm's means."""
+    """Returns a model with Dropout's generator and BatchNorm's means."""
     keras.utils.set_random_seed(seed)
     layers = [keras.layers.Dense(5), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5, seed=1)]
     model = keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)])
@@ -56,7 +58,7 @@ def case_restore_brings_back_what_was_saved():
     assert not same(values(state), committed)
     state.restore()
     assert same(values(state), committed) and state.batch == 2
-    fit(model)  # goes on from there
+    fit(model)  # continues from the restored state
     after = values(state)
     state.restore()
     fit(model)
@@ -64,7 +66,7 @@ def case_restore_brings_back_what_was_saved():
 
 
 def case_restore_within_fit():
-    """The trainer goes on with what was restored."""
+    """After a restore within fit, the trainer continues with the restored values."""
     model = make()
     state = hvd.elastic.KerasState(model)
 
@@ -89,7 +91,7 @@ def case_commits_within_fit_hold_the_batch_before():
             seen.append(unpack(*(copied(part) for part in pack(state.contents()))))
 
     fit(model, [Keep(state, batches_per_commit=2)])
-    assert len(seen) == 3  # after 2 and 4 batches, and at the end of the epoch
+    assert len(seen) == 3  # after batches 2 and 4, and at the end of the epoch
     other = hvd.elastic.KerasState(short)
     fit(short, steps=2)
     assert same([np.array(keras.ops.convert_to_numpy(one)) for one in seen[0]["variables"]], values(other))
@@ -122,7 +124,7 @@ def case_an_uncompiled_model_and_an_optimizer():
 
 
 def case_run_starts_in_step():
-    """Outside of elastic jobs: what rank 0 has, and the function's result."""
+    """Outside of elastic jobs, run synchronizes with rank 0's values, and returns the function's result."""
 
     @hvd.elastic.run
     def train(state, more):
@@ -136,7 +138,7 @@ def case_run_starts_in_step():
 
 def case_a_loss_is_known_by_the_text_of_the_frameworks_error():
     """What else went wrong stays what it was."""
-    if BACKEND == "torch":  # whose operations raise ours themselves
+    if BACKEND == "torch":  # torch operations raise ringcomm's errors directly
         return
     make_error = of_jax if BACKEND == "jax" else of_a_graph
     for text, expected in (

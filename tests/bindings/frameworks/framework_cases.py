@@ -26,12 +26,12 @@ from ringcomm._src.named import objects, runtime  # noqa: E402
 
 
 def few_threads() -> None:
-    """Ranks share the cores of this machine."""
+    """Limits the threads of frameworks, because ranks share the cores of this machine."""
     if os.environ.get("KERAS_BACKEND", "tensorflow") == "tensorflow":
         import tensorflow as tf
 
         tf.config.threading.set_inter_op_parallelism_threads(2)
-        tf.get_logger().setLevel("ERROR")  # cases trace the same functions again and again
+        tf.get_logger().setLevel("ERROR")  # cases retrace the same functions many times
         tf.config.threading.set_intra_op_parallelism_threads(1)
     elif os.environ["KERAS_BACKEND"] == "torch":
         import torch
@@ -55,7 +55,10 @@ def assert_memory_stays(work: Callable[[], None], rounds: int = 10) -> None:
 
 @contextmanager
 def checking(option: str) -> Iterator[Callable[[], tuple[int, int, list[str]]]]:
-    """Within it, RINGCOMM_REPLICA_CHECK is this; gives what comparisons found: (equal, different, rank 0's texts)."""
+    """Sets RINGCOMM_REPLICA_CHECK within the block.
+
+    Yields a function that returns (equal, different, rank 0's messages).
+    """
     session = runtime.session()
     said: list[str] = []
     before, handler = session.config, logging.Handler()
@@ -76,7 +79,7 @@ def checking(option: str) -> Iterator[Callable[[], tuple[int, int, list[str]]]]:
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:
-    """A case that fails on one rank ends the job, for the others would wait for it."""
+    """Runs the cases. A case that fails on one rank ends the job, because the other ranks would wait for it."""
     few_threads()
     modules = [importlib.import_module(name) for name in module_names.split(",")]
     ringcomm.init()
@@ -131,7 +134,7 @@ def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
     for _ in range(3):
         reduced = make()
         if size > 1 and state:
-            error_feedback._stores.clear()  # as another process begins
+            error_feedback._stores.clear()  # simulates the start of another process
             hvd.load_compression_state_dict({name: state[name]})
             assert hvd.compression_state_dict().keys() == {name}
         for step in range(4):

@@ -1,5 +1,8 @@
-"""Drawn scripts of users of TensorFlow, Keras and JAX: bindings compute on ranks what frameworks compute with averaged
-gradients. tests/bindings/scripts/ has the templates, the references and the judge."""
+"""Drawn scripts of users of TensorFlow, Keras and JAX: ranks compute what the framework computes with averaged
+gradients.
+
+tests/bindings/scripts/ has the templates, the references and the comparison.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from script_checks import Judge  # noqa: E402
 from script_templates import scripts  # noqa: E402
 from test_frameworks import missing  # noqa: E402
 
-LIMIT = 150.0  # seconds of a script, the import of a framework included
+LIMIT = 150.0  # seconds per script, including the import of a framework
 
 
 def judge_of(binding: str, statements: object, backend: str) -> Judge:
@@ -46,7 +49,7 @@ MUTANTS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def jobs_end_well() -> Iterator[None]:
-    """Frameworks in idle jobs hold memory: they end with this module."""
+    """Ends jobs after this module, because frameworks in idle jobs hold memory."""
     yield
     wrong = [text for backend in NEEDED for text in mpi_case.close_pools(f"drawn-{backend}")]
     assert not wrong, "\n".join(wrong)
@@ -61,7 +64,7 @@ def judge_for(name: str) -> Judge:
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", JUDGES)
 def test_drawn_scripts(name: str) -> None:
-    """The same ones each time."""
+    """Runs the same scripts each time."""
     judge_for(name).draws(2, EXAMPLES[name], derandomize=True, database=None)
 
 

@@ -1,4 +1,4 @@
-"""Elastic jobs of TensorFlow, Keras and JAX: a rank is killed, and weights are what they would have been."""
+"""Elastic jobs of TensorFlow, Keras and JAX: a rank is killed, and the weights equal those without the loss."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from test_frameworks import missing, on  # noqa: E402
 pytestmark = pytest.mark.mpi
 
 RINGRUN = ["-m", "ringcomm", "run", "-np", "3", "--min-np", "2"]
-LOOPS = [3] * 3 + [2] * 5  # the numbers of ranks in each batch, where the fourth is the one
+LOOPS = [3] * 3 + [2] * 5  # number of ranks in each batch; a rank dies in the fourth
 FIT = [3] * 6 + [2] * 6
-KILLED = [  # the script, Keras' backend, options
+KILLED = [  # script, Keras' backend, options
     ("tensorflow_loop", "tensorflow", ["--kill", "3"], LOOPS),
     ("jax_loop", "jax", ["--kill", "3"], LOOPS),
     ("keras_fit", "jax", ["--kill", "1", "2"], FIT),
@@ -27,7 +27,7 @@ SLOW = KILLED[3:]
 
 
 def run(folder: Path, name: str, backend: str, *options: str) -> str:
-    """Standard output of a job that must end well."""
+    """Returns the standard output of a job that must succeed."""
     needed = [backend, *(["optax"] if name == "jax_loop" else []), *(["keras"] if name == "keras_fit" else [])]
     if why := missing(*needed):
         pytest.skip(why)

@@ -1,5 +1,7 @@
-"""The cases of ringcomm.tensorflow, ringcomm.keras and ringcomm.jax, on ranks under mpiexec: one job for each framework
-and number of ranks, for importing TensorFlow takes longer than most cases."""
+"""The cases of ringcomm.tensorflow, ringcomm.keras and ringcomm.jax, on ranks under mpiexec.
+
+One job runs for each framework and number of ranks, because importing TensorFlow takes longer than most cases.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ SLOW = {
     ("jax", "cases_jax,cases_jax_transforms", 5),
     ("tensorflow", "cases_keras", 3),
 }
-JOBS = [  # the backend, cases, numbers of ranks
+JOBS = [  # backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
     ("jax", "cases_jax,cases_jax_transforms", (1, 2, 3, 5)),
     ("tensorflow", "cases_keras", (2, 3)),
@@ -109,7 +111,7 @@ def fit_that_ends(how: str) -> None:
 
 
 def jax_steps_that_rank_0_saves(path: str) -> None:
-    """Rank 1 has dispatched its steps, and leaves; rank 0 takes its time."""
+    """Rank 1 has dispatched its steps, and leaves; rank 0 takes longer."""
     few_threads()
     import time
 

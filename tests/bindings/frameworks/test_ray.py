@@ -23,7 +23,7 @@ LIMIT = 60.0  # seconds for a call that must not hang
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    """Ray on this host, which says that it has four CPUs."""
+    """Starts Ray on this host with four nominal CPUs."""
     from mpi4py import MPI
 
     if "MPICH" not in MPI.Get_library_version():
@@ -46,7 +46,7 @@ def executor() -> Iterator[RayExecutor]:
 
 
 def functions() -> dict[str, Any]:
-    """Functions that Ray sends by value, because no module has them."""
+    """Returns functions that Ray sends by value, because no module defines them."""
 
     def total(scale: int = 1) -> tuple[Any, ...]:
         import ringcomm

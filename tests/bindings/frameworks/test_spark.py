@@ -1,4 +1,4 @@
-"""Jobs with ranks that the tasks of a Spark job start."""
+"""Jobs whose ranks are started by the tasks of a Spark job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT = 60.0  # seconds for a call that must not hang
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[None]:
-    """Spark on this host, with three slots."""
+    """Starts Spark on this host, with three slots."""
     from mpi4py import MPI
     from pyspark.sql import SparkSession
 
@@ -42,7 +42,7 @@ def session() -> Iterator[None]:
 
 
 def functions() -> dict[str, Any]:
-    """Functions that are sent by value, because no module has them."""
+    """Returns functions that are sent by value, because no module defines them."""
 
     def total(scale: int = 1) -> tuple[Any, ...]:
         import ringcomm

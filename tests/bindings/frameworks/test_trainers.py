@@ -1,5 +1,7 @@
-"""Lightning, Accelerate and Hugging Face's Trainer on the backend ringcomm: the examples, which compare themselves with
-one process."""
+"""Runs the examples of Lightning, Accelerate and Hugging Face's Trainer on the backend ringcomm.
+
+Each example compares its result with that of one process.
+"""
 
 from __future__ import annotations
 

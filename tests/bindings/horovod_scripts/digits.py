@@ -1,5 +1,6 @@
-"""Handwritten digits, the way Horovod's MNIST example trains: partitioned data, scaled learning rate with warm-up,
-broadcast at the start, averaged metrics.
+"""Trains on handwritten digits as Horovod's MNIST example does.
+
+It has partitioned data, a scaled learning rate with warm-up, a broadcast at the start, and averaged metrics.
 """
 
 import argparse
@@ -42,7 +43,7 @@ class Net(nn.Module):
 
 def main(args):
     def learning_rate(epoch, batch):
-        """From that of one worker to that of all of them, over the first epochs."""
+        """Returns the learning rate; in the first epochs it rises from that of one worker to that of all workers."""
         if args.use_adasum:
             return args.base_lr
         progress = (epoch + (batch + 1) / len(train_loader)) / max(args.warmup_epochs, 1e-9)

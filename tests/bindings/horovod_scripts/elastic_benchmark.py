@@ -1,4 +1,4 @@
-"""Steps on random data, timed, the way Horovod's elastic synthetic benchmark does it: commits between iterations."""
+"""Times steps on random data, as Horovod's elastic synthetic benchmark does, with commits between iterations."""
 
 import argparse
 import os

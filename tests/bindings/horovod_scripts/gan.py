@@ -1,4 +1,4 @@
-"""A generator and a discriminator, each with an optimizer of its own, on points of a ring."""
+"""A generator and a discriminator, each with a separate optimizer, on points of a ring."""
 
 import argparse
 
@@ -37,7 +37,7 @@ for step in range(args.steps):
     noise = share(torch.randn(args.batch_size, 4, generator=same_everywhere, dtype=torch.float64))
     ones, zeros = torch.ones(len(real), 1).double(), torch.zeros(len(real), 1).double()
 
-    discriminator.zero_grad()  # also what the generator's step has left here
+    discriminator.zero_grad()  # also clears the gradients of the generator's step
     loss_d = criterion(discriminator(real), ones) + criterion(discriminator(generator(noise).detach()), zeros)
     loss_d.backward()
     optimizer_d.step()

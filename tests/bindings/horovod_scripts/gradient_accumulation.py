@@ -1,4 +1,4 @@
-"""Batches too large for memory: gradients of several backward passes add up before they are reduced and clipped."""
+"""Gradient accumulation: several backward passes add up gradients before these are reduced and clipped."""
 
 import argparse
 

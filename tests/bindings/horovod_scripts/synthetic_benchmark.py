@@ -1,4 +1,4 @@
-"""Images per second on made-up data, the way Horovod's synthetic benchmark measures it."""
+"""Measures images per second on synthetic data, as Horovod's synthetic benchmark does."""
 
 import argparse
 import timeit
@@ -22,7 +22,7 @@ args = parser.parse_args()
 
 
 def resnet(width, norm_layer):
-    """A small residual network."""
+    """Returns a small residual network."""
 
     class Block(nn.Module):
         def __init__(self, channels):

@@ -20,7 +20,7 @@ RINGRUN = ["-m", "ringcomm", "run", "--no-tag-output", "--as-horovod"]
 
 
 def run(folder: Path, name: str, *arguments: str, ranks: int = 2) -> str:
-    """As it is, in a job that cases share."""
+    """Runs a script unchanged, in a job that cases share."""
     return mpi_case.run(ranks, as_horovod, [str(HERE / f"{name}.py"), *arguments], str(folder), limit=240).output
 
 
@@ -31,12 +31,12 @@ def as_horovod(arguments: list[str], folder: str) -> None:
 
 
 def run_by_ringrun(folder: Path, name: str, *arguments: str, ranks: int = 2) -> str:
-    """As it is, as a user starts it."""
+    """Runs a script unchanged, by ringrun."""
     return output_of([*RINGRUN, "-np", str(ranks), sys.executable, HERE / f"{name}.py", *arguments], folder)
 
 
 def run_changed(folder: Path, name: str, *arguments: str, ranks: int = 2) -> str:
-    """With the import of ours, by MPI's launcher."""
+    """Runs a script with ringcomm's import, by MPI's launcher."""
     text = (HERE / f"{name}.py").read_text(encoding="utf-8")
     assert text.count(THEIRS) == 1 and text.count("horovod") == 1
     script = folder / f"{name}.py"
@@ -91,7 +91,7 @@ def test_gan_equals_one_process(tmp_path: Path) -> None:
 def test_unused_parameters(tmp_path: Path) -> None:
     output = run(tmp_path, "unused_parameters")
     assert "ranks agree" in output and "unused weights stay" in output
-    assert "state of 10 parameters" in output  # the stem's and four branches'
+    assert "state of 10 parameters" in output  # one parameter of the stem and those of four branches
 
 
 def test_uneven_batches(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_elastic_classifier(tmp_path: Path, kill: list[str]) -> None:
 
 
 def test_elastic_benchmark(tmp_path: Path) -> None:
-    """What a killed rank has seen done is not done again."""
+    """Work that a killed rank has seen finished is not repeated."""
     output = run_elastic(tmp_path, "elastic_benchmark", "--kill", "2")
     assert re.findall(r"Iter #(\d+): \S+ img/sec on (\d)", output) == [("0", "3"), ("1", "3"), ("2", "2"), ("3", "2")]
     assert "4 iterations, the last on 2 CPU(s), lr 0.02" in output

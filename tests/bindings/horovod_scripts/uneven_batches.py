@@ -1,4 +1,4 @@
-"""Ranks with different amounts of data: who runs out joins, and the last to join has the model to go on with."""
+"""Ranks with different amounts of data: a rank without data joins; training continues with the last rank's model."""
 
 import argparse
 

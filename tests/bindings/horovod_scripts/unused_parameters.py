@@ -1,4 +1,4 @@
-"""A model that uses some of its branches only: each batch takes another one, one is never taken, one is frozen."""
+"""A model that uses only some of its branches: a different one per batch; one is never used, one is frozen."""
 
 import argparse
 

@@ -1,5 +1,6 @@
-"""JAX's pytrees in a state: parameters, optax's moments, random keys. At the end it trains once more, in one process,
-as the ranks did.
+"""Elastic training of JAX's pytrees: parameters, optax's moments, random keys.
+
+At the end it repeats the training in one process, as the ranks did it, and compares.
 """
 
 import argparse
@@ -80,7 +81,7 @@ state = rc.elastic.ObjectState(**everything, batch=0, sizes=[], digest="", first
 state.register_reset_callbacks([on_reset])
 train(state)
 
-# ---- the same in one process, from the first values on ---------------------------------------------------------------
+# ---- the same in one process, from the initial values ----------------------------------------------------------------
 trained = values()
 state.parameters, state.moments, state.key = state.first["parameters"], state.first["moments"], state.first["key"]
 for number, size in enumerate(state.sizes):

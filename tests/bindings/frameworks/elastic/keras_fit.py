@@ -1,5 +1,6 @@
-"""Keras' fit, the way Horovod's elastic example trains MNIST: callbacks note how far it is, and commit. Ranks share
-each batch, so that weights are those of one process that had it all, which is tried at the end.
+"""Elastic training with Keras' fit, as in Horovod's elastic MNIST example: callbacks record the progress and commit.
+
+Ranks share each batch, so the weights equal those of one process with the complete batches. The end checks that.
 """
 
 import argparse
@@ -87,7 +88,7 @@ def train(state):
 
 train(state)
 
-# ---- the same in one process, from the first weights on --------------------------------------------------------------
+# ---- the same in one process, from the initial weights ---------------------------------------------------------------
 alone = make(lambda optimizer: optimizer)
 alone.set_weights(state.first)
 alone.fit(batches(0, 0, 0, 1), steps_per_epoch=STEPS, epochs=args.epochs, verbose=0)

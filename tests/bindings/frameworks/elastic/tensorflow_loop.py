@@ -1,5 +1,7 @@
-"""A loop of one's own on TensorFlow, the way Horovod's elastic example trains MNIST: first batch without ranks,
-learning rate by their number, a commit for each batch. At the end it trains once more, in one process, as they did.
+"""A custom TensorFlow training loop, as in Horovod's elastic MNIST example.
+
+It runs the first batch without ranks, scales the learning rate by their number, and commits after each batch. At the
+end it repeats the training in one process, as the ranks did it, and compares.
 """
 
 import argparse
@@ -54,7 +56,7 @@ def training_step(images, labels, allreduce=True):
     return loss
 
 
-training_step(*batch_of(0, 0), allreduce=False)  # makes the optimizer's variables
+training_step(*batch_of(0, 0), allreduce=False)  # creates the optimizer's variables
 
 
 @hvd.elastic.run
@@ -88,7 +90,7 @@ state = hvd.elastic.TensorFlowKerasState(model, optimizer, batch=0, sizes=[], di
 state.register_reset_callbacks([on_state_reset])
 train(state)
 
-# ---- the same in one process, from the first values on ---------------------------------------------------------------
+# ---- the same in one process, from the initial values ----------------------------------------------------------------
 trained = values()
 for variable, value in zip((*model.variables, *optimizer.variables), state.first, strict=True):
     variable.assign(value)

@@ -45,7 +45,7 @@ class Graph:
         return results[-1]
 
 
-# ---- the first door: ringcomm's functions take tensors ---------------------------------------------------------------
+# ---- the first interface: ringcomm's functions take tensors ---------------------------------------------------------------
 class TensorKind(bindings.NumPyKind):
     """NumPy can see a tensor's memory, so most of NumPy's kind serves; what is given back is a tensor."""
 
@@ -76,7 +76,7 @@ def average_gradients(gradients: dict[str, Tensor]) -> None:
         handle.wait()
 
 
-# ---- the second door: a graph's own operation ------------------------------------------------------------------------
+# ---- the second interface: a graph's own operation ------------------------------------------------------------------------
 def allreduce(graph: Graph, x: int, name: str) -> int:
     """Adds the average over all ranks of the result number `x`."""
     how = bindings.Reduce(ringcomm.Average)

@@ -122,8 +122,7 @@ class Memory:
         return self.live[tensor.untyped_storage().data_ptr()]
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a CPU tensor over the memory of a device tensor. The caller ensures that no operation writes to it.
-        """
+        """Returns a CPU tensor over the memory of a device tensor. The caller ensures that no operation writes to it."""
         storage = self.block_of(tensor).bytes.untyped_storage()
         return torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
 

@@ -88,5 +88,5 @@ class Handle(Generic[Result], metaclass=ABCMeta):
 
 
 InPlaceHandle = _core.InPlaceHandle
-"""The same for one operation whose result is the array that it was given; made and waited for at less cost."""
+"""A cheaper handle of a single operation whose result is the array that the caller gave."""
 Handle.register(InPlaceHandle)

@@ -12,7 +12,7 @@ import numpy as np
 from ringcomm._src.arrays.device import devices
 
 
-class Path(NamedTuple):
+class Route(NamedTuple):
     """A route, and the reason why it is unavailable here."""
 
     name: str
@@ -28,7 +28,7 @@ ALL = {
 }
 
 
-def listed(comm: Any = None) -> list[Path]:
+def listed(comm: Any = None) -> list[Route]:
     """Returns all routes, best first; a call takes the first available route that supports it.
 
     Collective if `comm` has several ranks and there are GPUs: the ranks exchange which routes they support.
@@ -40,19 +40,19 @@ def listed(comm: Any = None) -> list[Path]:
         there = comm.allreduce(np.array([not none_here]), "min")[0]
         none = none_here or ("" if there else "a rank has no GPU")
     if none:
-        return [Path(name, none) for name in ALL]
+        return [Route(name, none) for name in ALL]
     known = dict.fromkeys(ALL, "one rank")
     if several:
         first_call = comm.empty(1, device="cuda")
         try:
             comm.allreduce(first_call)
         except ValueError as error:  # RINGCOMM_GPU_ROUTE asks for an unavailable route; raised on every rank
-            return [Path(name, str(error)) for name in ALL]
+            return [Route(name, str(error)) for name in ALL]
         known = comm._channel.device_route_statuses()
     known |= {"staging": ""}
-    return [Path(name, known[name]) for name in ALL]
+    return [Route(name, known[name]) for name in ALL]
 
 
-def chosen(paths: list[Path]) -> str:
+def chosen(routes: list[Route]) -> str:
     """Returns the name of the first available route; "" if there is none."""
-    return next((path.name for path in paths if not path.why_not), "")
+    return next((route.name for route in routes if not route.why_not), "")

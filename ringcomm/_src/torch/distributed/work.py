@@ -364,4 +364,4 @@ class Watcher:
 
 watcher = Watcher()
 DONE = Work([], [], None, 0.0, lambda *_: AssertionError())
-"""Of a call that the caller has waited for."""
+"""The work of a call that the caller has waited for."""

@@ -80,7 +80,7 @@ def case_restore_within_fit():
 
 
 def case_commits_within_fit_hold_the_batch_before():
-    """What a commit of a batch holds is what training up to that batch gives."""
+    """A commit within fit equals the state of a training that ends with that batch."""
     model, short = make(), make()
     state = hvd.elastic.KerasState(model)
     seen = []
@@ -137,7 +137,7 @@ def case_run_starts_in_step():
 
 
 def case_a_loss_is_known_by_the_text_of_the_frameworks_error():
-    """What else went wrong stays what it was."""
+    """Texts of frameworks' errors that name a lost rank become ringcomm's errors; other errors stay unchanged."""
     if BACKEND == "torch":  # torch operations raise ringcomm's errors directly
         return
     make_error = of_jax if BACKEND == "jax" else of_a_graph
@@ -216,7 +216,7 @@ if BACKEND == "jax":
     import ringcomm.jax
 
     def case_pytrees_come_back():
-        """Keys, weak types, and arrays that have been given away since the commit."""
+        """Restores keys, weak types, and arrays that were donated after the commit."""
         change = jax.jit(lambda one: one + 1, donate_argnums=0)
         tree = {"large": (jnp.zeros(1000), [jnp.ones(3, jnp.bfloat16)]), "weak": jnp.asarray(1.0)}
         state = ringcomm.jax.elastic.ObjectState(tree=tree, key=jax.random.key(5), step=hvd.rank())
@@ -235,7 +235,7 @@ if BACKEND == "jax":
 
 
 def case_tensors_are_packed_where_they_lie():
-    """Big ones are no part of the stream, and come back with their dtypes."""
+    """Packs large tensors outside of the stream, without copies; unpacking restores their dtypes."""
     given = {
         dtype: keras.ops.cast(keras.ops.ones((3, 1000)), dtype) for dtype in ("float32", "bfloat16", "int32", "bool")
     }

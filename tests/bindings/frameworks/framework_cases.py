@@ -40,8 +40,11 @@ def few_threads() -> None:
 
 
 def assert_memory_stays(work: Callable[[], None], rounds: int = 10) -> None:
-    """A leak grows in every round; threads and allocators take their time to have all they need, more so with many
-    ranks on few cores. All ranks run as many rounds."""
+    """Runs rounds of `work` until memory has stopped growing on every rank; fails if it grows in each round.
+
+    Threads and allocators need some rounds to reach their full size, more so with many ranks on few cores. All ranks
+    run the same number of rounds.
+    """
     process, held, stays = psutil.Process(), [], False
     for _ in range(rounds):
         work()
@@ -109,8 +112,11 @@ if __name__ == "__main__":
 
 
 def assert_left_out_comes_later(reduced, rank, size):
-    """`reduced(array)`: the sum over all ranks of what travels so that each time much is left out. In the mean of many
-    times less is: without feedback it would be as much each time."""
+    """Checks error feedback: the mean of many results has a smaller error than one result.
+
+    `reduced(array)` returns the sum over all ranks by a lossy encoder. Without feedback each result would have the same
+    error.
+    """
     import numpy as np
 
     arrays = [np.random.default_rng(one).standard_normal((40, 50)).astype(np.float32) for one in range(size)]
@@ -122,8 +128,11 @@ def assert_left_out_comes_later(reduced, rank, size):
 
 
 def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
-    """`make()`: a place anew that reduces an array of this name, by an encoder. What has arrived and what is saved are
-    what was given, also where the latter is loaded by a process that has not run the place yet, or that has."""
+    """Checks that results plus saved residuals equal the inputs.
+
+    `make()` returns a new function that reduces an array of this name by an encoder. The residuals are loaded both by a
+    process that has not called it yet, and by one that has.
+    """
     import numpy as np
 
     from ringcomm._src.named import error_feedback

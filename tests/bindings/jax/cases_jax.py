@@ -1,4 +1,4 @@
-"""Cases of ringcomm.jax for framework_cases.py: at once, under jit, and in loops of XLA's."""
+"""Cases of ringcomm.jax for framework_cases.py: eagerly, under jit, and in XLA's loops."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ DTYPES = [
 
 
 def dtypes():
-    """Every graph is made anew for each, by each rank: on many ranks fewer of them."""
+    """Returns the dtypes to test: fewer on many ranks, because every rank builds a new graph for each dtype."""
     return DTYPES if rc.size() <= 3 else DTYPES[1::5]
 
 
@@ -104,7 +104,7 @@ def case_gradients():
 
 
 def case_many_in_one_program():
-    """In the program's order on every rank."""
+    """Many operations in one program run in the program's order on every rank."""
     size = rc.size()
 
     @jax.jit
@@ -149,7 +149,9 @@ def case_errors():
 
 
 def case_other_rows_than_were_traced():
-    """Also where the sum of the rows is what a rank expects: on three ranks, rank 0's."""
+    """Ranks give other numbers of rows than at tracing, also if their sum is the one that a rank expects (three
+    ranks, rank 0).
+    """
     rank, size = rc.rank(), rc.size()
     rows = [2, 1, 3, 2, 2][:size]
     for name, collective, count in (
@@ -169,7 +171,7 @@ def case_other_rows_than_were_traced():
 
 
 def case_python_runs_while_a_graph_waits():
-    """Rank 0 comes to the graph only after a thread of each other rank has run, while its main thread waits there."""
+    """Rank 0 enters the graph only after a thread of each other rank has run while that rank's main thread waits there."""
     by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
     function = jax.jit(lambda x: rc.allreduce(x, name="meanwhile"))
     if rc.rank() == 0:
@@ -300,7 +302,7 @@ def case_replicas_are_compared():
         state = optimizer.init(weights)
         with checking("2") as found:
             for number in range(5):
-                if number == 3 and not alone:  # between the checks in step 2 and in step 4
+                if number == 3 and not alone:  # between the checks of step 2 and step 4
                     weights["b"] = weights["b"] + (rc.rank() == 1)
                 weights, state = step(weights, state)
             equal, different, (text,) = found()

@@ -1,5 +1,7 @@
-"""Collectives under JAX's transformations, for framework_cases.py: each result is compared with that of the same
-collective on the arrays of all ranks in one process."""
+"""Collectives under JAX's transformations, for framework_cases.py.
+
+Each result is compared with that of the same collective on the arrays of all ranks in one process.
+"""
 
 from functools import partial
 
@@ -13,9 +15,9 @@ import ringcomm.jax as rc
 from ringcomm._src.jax import library
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_num_cpu_devices", 2)  # programs run on the first, unless they are sharded
+jax.config.update("jax_num_cpu_devices", 2)  # programs run on the first device, unless they are sharded
 
-ROWS = 4  # of each rank, times the number of ranks where they are cut
+ROWS = 4  # rows of each rank; arrays that are split have this times the number of ranks
 
 
 def parts(whole):
@@ -26,8 +28,9 @@ def everywhere(value):
     return jnp.stack([value] * rc.size())
 
 
-# name: the collective; the same on the arrays of all ranks, stacked; its first and second backward factor. By Horovod's
-# rules the gradient of an allgather and a broadcast is averaged, that of a reducescatter is times the number of ranks.
+# name: the collective; its equivalent on the stacked arrays of all ranks; its first and second
+# backward factor. By Horovod's rules the gradient of an allgather and a broadcast is averaged, and
+# that of a reducescatter is multiplied by the number of ranks.
 def table():
     size = rc.size()
     return {
@@ -55,7 +58,10 @@ def table():
 
 
 def transformations(loss, x, v):
-    """By name. `loss`: of an array like `x` to a number. `v`: a direction."""
+    """Returns the transformations by name.
+
+    `loss`: a function of an array like `x` with a scalar result. `v`: a direction.
+    """
     twice = jax.jvp(jax.grad(loss), (x,), (v,))[1]
     basis = jnp.eye(x.size).reshape(-1, *x.shape)[:2]
     return {
@@ -74,7 +80,7 @@ def transformations(loss, x, v):
 
 
 def expected(combine, factor, second, everybody, directions):
-    """Of every rank: gradients are those of the sum of all ranks' losses, times a factor."""
+    """Returns the expected results of every rank: gradients of the sum of all ranks' losses, times a factor."""
     weights = jnp.arange(1.0, rc.size() + 1)
 
     def losses(everybody):
@@ -105,8 +111,10 @@ def expected(combine, factor, second, everybody, directions):
 
 
 def case_transformations():
-    """In one compiled program for each collective; outside of jit those that differ there. Jobs of different numbers of
-    ranks take different parts of the table."""
+    """Runs one compiled program per collective; outside of jit only those that differ there.
+
+    Jobs with different numbers of ranks test different parts of the table.
+    """
     rank, size = rc.rank(), rc.size()
     part = {2: slice(0, None, 2), 3: slice(1, None, 2)}.get(size, slice(0, None, 5))
     for name, (collective, combine, factor, second) in list(table().items())[part]:
@@ -135,7 +143,7 @@ def close(found, right):
 
 
 def case_gradients_of_uneven_rows():
-    """Outside of jit, where ranks may give different numbers of rows."""
+    """Runs outside of jit, where ranks may pass different numbers of rows."""
     rank, size = rc.rank(), rc.size()
     given = [3, 1, 2, 4, 1][:size]
     for rows in (given, given[::-1]):
@@ -150,7 +158,7 @@ def case_gradients_of_uneven_rows():
 
 
 def case_gradients_of_extremes_and_products():
-    """Ties share, zeros too, and a NaN is seen."""
+    """Ties divide the gradient, products with zeros have gradients too, and a NaN is propagated."""
     rank, size = rc.rank(), rc.size()
     x = jnp.array([1.0, float(rank), -float(rank), 0.0 if rank == 0 else 2.0])
     gradient = lambda op, x=x: jax.jit(jax.grad(lambda x: (rank + 1) * rc.allreduce(x, op=op).sum()))(x)  # noqa: E731
@@ -171,7 +179,9 @@ def case_gradients_of_extremes_and_products():
 
 
 def case_names_of_calls():
-    """The same lines several times, other lines on other ranks, other counts of compilations."""
+    """Calls match although lines repeat, and although ranks run different lines and compile different numbers of
+    programs.
+    """
     rank, size = rc.rank(), rc.size()
     tree = {f"layer {i}": jnp.full((i % 3 + 1, 300), float(rank + i)) for i in range(12)}
     mean = (size - 1) / 2
@@ -211,7 +221,7 @@ def case_results_that_only_some_ranks_use():
 
 
 def case_programs_compiled_ahead_of_time():
-    """JAX's fast path, which the second call would take, has no tokens for what communicates."""
+    """The second call would take JAX's fast path, which lacks the tokens for communication."""
     compiled = jax.jit(lambda x: (rc.allreduce(x * 2, op=rc.Sum), x + 1)).lower(jnp.ones(3)).compile()
     for _ in range(3):
         total, more = compiled(jnp.ones(3))
@@ -230,7 +240,7 @@ def case_other_collectives_at_a_place_of_a_program():
 
 
 def case_programs_after_one_that_has_failed():
-    """It had been dispatched, and failed while Python went on."""
+    """The failed program had been dispatched, and failed while Python continued."""
     rank, size = rc.rank(), rc.size()
     program = jax.jit(lambda x: rc.allreduce(x @ x.T, name="dispatched"))
     good, bad = jnp.ones((300, 300)), jnp.ones((300 + (rank == size - 1), 300))
@@ -269,7 +279,7 @@ def case_refusals():
 
 
 def case_skipped_steps_of_optax():
-    """A rank that skips a step alone is an error on every rank; where gradients are reduced first, all skip it."""
+    """If only one rank skips a step, every rank raises an error; if gradients are reduced first, all ranks skip it."""
     import optax
 
     rank, size = rc.rank(), rc.size()

@@ -7,7 +7,7 @@ import ringcomm.keras as hvd
 
 
 class Watch(keras.callbacks.Callback):
-    """Notes (epoch, batch) of the state at the end of each batch, and of each epoch."""
+    """A callback that notes the state's (epoch, batch) at the end of each batch and epoch."""
 
     def __init__(self, state):
         super().__init__()
@@ -58,6 +58,6 @@ def case_commits_are_counted_from_the_beginning_of_fit():
 
     callback = hvd.elastic.CommitStateCallback(State(), batches_per_commit=3)
     fit(make(run_eagerly=True), [callback], steps=4, epochs=2)
-    assert len(commits) == 2 + 2  # after batches 3 and 6, and at the ends
+    assert len(commits) == 2 + 2  # after batches 3 and 6, and at the end of each epoch
     fit(make(run_eagerly=True), [callback], steps=2)
     assert len(commits) == 4 + 1

@@ -24,7 +24,7 @@ TARGETS = random.normal(size=(60, 1)).astype(np.float32)
 
 
 def whole_batch():
-    """Of all ranks together: each has as many rows, in one pass and in two."""
+    """Trains on the batches of all ranks together; ranks have equal numbers of rows, in one pass and in two."""
     return 10 if hvd.size() == 5 else 12
 
 
@@ -42,13 +42,13 @@ def weights(model):
 
 
 def shard(values):
-    """This rank's rows of every batch, one batch after the other."""
+    """Returns this rank's rows of every batch, concatenated."""
     batches = np.split(values, len(values) // whole_batch())
     return np.concatenate([np.array_split(one, hvd.size())[hvd.rank()] for one in batches])
 
 
 def trained(optimizer, embedding, share, epochs=2, passes=1, **options):
-    """(the model, its history)"""
+    """Returns the trained model and its history."""
     model, x, y, batch, callbacks = make(embedding), ROWS if embedding else IMAGES, TARGETS, whole_batch(), []
     if not share or hvd.rank() == 0:
         generator = np.random.default_rng(7)
@@ -113,7 +113,7 @@ def case_what_is_left_out_of_gradients_comes_later():
 
 def case_what_is_left_out_is_saved():
     variable = keras.Variable(np.zeros((40, 50), np.float32), name="saved")
-    ratios = iter((0.1, 0.2, 0.05))  # so that an eager program does not know the operation from before
+    ratios = iter((0.1, 0.2, 0.05))  # different values, so that no eager program finds the operation in its cache
 
     def make():
         wire = hvd.Compression.topk(next(ratios), everywhere=True, warmup_steps=0)
@@ -145,7 +145,7 @@ def case_saved_models_load_plain():
             "model.fit(np.ones((2, 8)), np.ones((2, 1)), verbose=0)\n"
         )
         if hvd.rank() == 0:
-            mpi = ("PMI_", "PMIX_", "MPI", "OMPI_", "HYD")  # a process of its own, of no job
+            mpi = ("PMI_", "PMIX_", "MPI", "OMPI_", "HYD")  # a separate process that belongs to no job
             variables = {key: value for key, value in os.environ.items() if not key.startswith(mpi)}
             subprocess.run([sys.executable, "-c", program], check=True, env=variables, timeout=120)
             expected = model.predict(np.ones((2, 8)), verbose=0)
@@ -159,7 +159,7 @@ def case_saved_models_load_plain():
 
 
 def case_overflow_on_one_rank():
-    """All leave the step out, however the LossScaleOptimizer came there."""
+    """All ranks skip the step, however the LossScaleOptimizer was created."""
     for how in ("given", "by the policy", "around it"):
         keras.config.set_dtype_policy("mixed_float16" if how == "by the policy" else "float32")
         try:
@@ -187,7 +187,7 @@ def case_overflow_on_one_rank():
 
 
 def case_overflow_under_a_policy_that_comes_later():
-    """Keras puts a LossScaleOptimizer around the distributed optimizer; no callback of ours is there."""
+    """Keras wraps the distributed optimizer in a LossScaleOptimizer, and ringcomm has no callback there."""
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -203,12 +203,12 @@ def case_overflow_under_a_policy_that_comes_later():
 
 
 def averages(optimizer):
-    """Asserts that a step of the optimizer takes the mean of the ranks' gradients, once."""
+    """Asserts that a step of the optimizer uses the mean of the ranks' gradients, reduced once."""
     variable = keras.Variable(np.zeros(3, np.float32))
     optimizer.build([variable])
     scale = float(getattr(optimizer, "dynamic_scale", 1.0))
     gradients = [keras.ops.convert_to_tensor(np.full(3, hvd.rank() * scale, np.float32))]
-    if BACKEND == "jax":  # where Keras' LossScaleOptimizer has no other way
+    if BACKEND == "jax":  # Keras' LossScaleOptimizer has only this way on JAX
         state = [one.value for one in optimizer.variables]
         variable.assign(optimizer.stateless_apply(state, gradients, [variable.value])[0][0])
     else:
@@ -247,7 +247,7 @@ def case_copies_are_distributed():
 
 
 def case_the_inner_optimizer_is_distributed():
-    """Of a LossScaleOptimizer, whoever makes it; through both of them gradients are reduced once."""
+    """Distributes the inner optimizer of a LossScaleOptimizer; each way through both reduces gradients once."""
     keras.config.set_dtype_policy("mixed_float16")
     try:
         inner = keras.optimizers.SGD(1.0)
@@ -288,7 +288,7 @@ def case_an_optimizer_in_a_function():
 
 
 def case_random_generators_stay_apart():
-    """The masks of Dropout are each rank's own."""
+    """Each rank has different masks of Dropout."""
     keras.utils.set_random_seed(7 + hvd.rank())
     model = keras.Sequential([keras.Input((200,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
     model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
@@ -300,7 +300,7 @@ def case_random_generators_stay_apart():
 
 
 def case_ranks_that_have_built_more():
-    """Keras numbers layers, models and optimizers; here each rank has made another number of them."""
+    """Ranks have built different numbers of layers, models and optimizers, which Keras numbers."""
     for _ in range(hvd.rank()):
         make()
         keras.optimizers.SGD(0.1)
@@ -330,11 +330,11 @@ def case_learning_rates():
 
 
 def case_momentum_correction():
-    """A velocity holds the learning rate: it changes with it, once."""
+    """The velocity includes the learning rate, so it is rescaled once when the rate changes."""
     for corrected in (True, False):
         keras.utils.set_random_seed(5)
         model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-        model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.5), loss=lambda y, p: p)  # a gradient of ones
+        model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.5), loss=lambda y, p: p)  # every gradient is 1
         schedule = hvd.callbacks.LearningRateScheduleCallback(
             0.01, lambda epoch: 10.0 if epoch >= 1 else 1.0, momentum_correction=corrected
         )
@@ -351,7 +351,7 @@ def case_momentum_correction():
 
 
 def case_rates_that_change_in_an_epoch_are_used():
-    """On JAX too, whose trainer holds the variables' values in an epoch."""
+    """Rates take effect within an epoch on JAX too, whose trainer holds the variables' values during an epoch."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss=lambda y, p: p)
     start = float(weights(model)[0][0, 0])
@@ -361,7 +361,7 @@ def case_rates_that_change_in_an_epoch_are_used():
 
 
 def case_relaxed_callbacks():
-    """Ranks with different numbers of batches end with one model, which has learned."""
+    """Ranks with different numbers of batches end with identical, trained models."""
     for callback in (
         hvd.callbacks.PeriodicAveragingCallback(every=2),
         hvd.callbacks.OuterStepCallback(every=3, fragments=2),
@@ -418,8 +418,8 @@ def case_bad_arguments():
 
 
 def case_uneven_batches():
-    """Every rank waits for an operation that another rank never calls: one error on all of them."""
-    if BACKEND == "jax":  # a program that has failed fails those after it, by JAX's tokens of effects
+    """Every rank waits for an operation that another rank never calls, so all raise the same error."""
+    if BACKEND == "jax":  # JAX's effect tokens make programs fail after one that has failed
         return
     os.environ["RINGCOMM_STALL_WARN_SECONDS"] = "1"
     hvd.shutdown()
@@ -461,7 +461,9 @@ if BACKEND == "tensorflow":
             np.testing.assert_allclose(served, model.predict(np.ones((2, 8)), verbose=0), rtol=1e-5)
 
     def case_jit_compile():
-        """Asked for it is one error, with our callbacks and without; Keras' own choice is turned off."""
+        """An explicit jit_compile=True raises one error, with and without callbacks; Keras' automatic choice is
+        turned off.
+        """
         for choice, callbacks in (
             (True, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]),
             (True, []),
@@ -469,7 +471,7 @@ if BACKEND == "tensorflow":
         ):
             model = make()
             if choice == "auto":
-                model._resolve_auto_jit_compile = lambda: True  # as where there is a GPU
+                model._resolve_auto_jit_compile = lambda: True  # simulates a machine with a GPU
             optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.01))
             model.compile(optimizer=optimizer, loss="mse", jit_compile=choice)
             try:
@@ -479,7 +481,7 @@ if BACKEND == "tensorflow":
             except ValueError as error:
                 assert choice is True and "jit_compile=False to" in str(error), error
             else:
-                if choice is True:  # one rank communicates only in callbacks
+                if choice is True:  # a single rank communicates only in callbacks
                     assert hvd.size() == 1 and not callbacks
                     continue
                 assert not model.jit_compile
@@ -511,7 +513,7 @@ def case_check_replicas():
 
 
 def case_replicas_are_compared():
-    """After the first step, and a broadcast that comes with it; without one they differ."""
+    """Replicas are compared after the first step and the broadcast in it; without a broadcast they differ."""
     last = hvd.size() - 1
     for passes, broadcast, local in ((1, True, False), (1, False, False), (2, False, False), (1, False, True)):
         model = make()

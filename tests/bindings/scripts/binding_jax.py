@@ -1,4 +1,7 @@
-"""`ringcomm.jax`, as `script_ranks` judges it. The collectives of its reference are ordered callbacks."""
+"""`ringcomm.jax` for `script_ranks`: its names in scripts, its reference, and mutants.
+
+The collectives of the reference are ordered callbacks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"  # programs compile sooner
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"  # shortens compilation
 os.environ.update(JAX_PLATFORMS="cpu", JAX_ENABLE_X64="1", XLA_FLAGS=FLAGS)
 
 import jax  # noqa: E402
@@ -33,7 +36,7 @@ FAILURES: tuple[type[Exception], ...] = (jax.errors.JaxRuntimeError,)
 
 
 def tolerance(text: str) -> float:
-    """Returns the relative tolerance of what the script computes."""
+    """Returns the relative tolerance of the script's results."""
     return 2e-2 if "bfloat16" in text else 1e-3 if any(one in text for one in ("float32", "float16")) else 1e-7
 
 
@@ -45,7 +48,7 @@ effects.custom_derivatives_allowed_effects.add_type(OrderedIOEffect)
 class Sent(NamedTuple):
     hvd: Any
     op: str
-    root: int  # -1: reduced
+    root: int  # -1: a reduction
     members: PlainSet | None
 
 
@@ -123,7 +126,7 @@ class Plain(PlainRanks):
         return transformation._replace(update=update)
 
 
-# ---- names of scripts ------------------------------------------------------------------------------------------------
+# ---- names in scripts ------------------------------------------------------------------------------------------------
 @jax.tree_util.register_pytree_node_class
 class Pair:
     """A container of parameters, one of which may be None."""
@@ -146,7 +149,7 @@ def mlp() -> dict[str, Any]:
 
 
 def predict(params: Any, x: Any) -> Any:
-    """The two layers among the leaves, and the sum of what else there is."""
+    """Computes the two layers among the leaves, and adds the sum of all other leaves."""
     leaves = jax.tree.leaves(params)
     w1, w2 = (one for one in leaves if one.ndim == 2 and one.size)
     b1, b2 = (one for one in leaves if one.ndim == 1)
@@ -161,7 +164,7 @@ def apply(optimizer: Any, params: Any, state: Any, gradients: Any) -> Any:
 
 class User(Watched):
     def batch(self, rows: int = 3) -> tuple[Any, Any]:
-        """Ranks have different numbers of rows."""
+        """Returns a batch. Ranks have different numbers of rows."""
         random = self.random()
         shape = rows + self.hvd.rank()
         return jnp.asarray(random.standard_normal((shape, 5))), jnp.asarray(random.standard_normal((shape, 2)))
@@ -172,7 +175,7 @@ class User(Watched):
             self.note(jax.tree_util.keystr(path), value.astype(np.float32) if value.dtype.name == "bfloat16" else value)
 
     def custom(self) -> Callable[[Any], Any]:
-        """A function with a rule for its derivative. It communicates forward and backward."""
+        """A function with a custom derivative. It communicates forward and backward."""
         custom = jax.custom_vjp(lambda v: self.hvd.allreduce(v) ** 2)
         custom.defvjp(lambda v: (self.hvd.allreduce(v) ** 2, v), lambda v, g: (self.hvd.allreduce(g * v),))
         return custom
@@ -187,7 +190,7 @@ class User(Watched):
 
 # ---- mutants ---------------------------------------------------------------------------------------------------------
 def sums_in_the_backward_pass() -> Any:
-    """Through an average flows the sum."""
+    """The gradient of an average is the sum instead of the average."""
     real = derivatives._transpose
 
     def transposed(gradients: Any, *operands: Any, operation: Any) -> Any:
@@ -200,7 +203,7 @@ def sums_in_the_backward_pass() -> Any:
 
 
 def leaves_out_the_last() -> Any:
-    """The last gradient of a tree stays that of its rank."""
+    """The last gradient of a tree is not reduced."""
     real = functions.allreduce_gradients
 
     def reduced(gradients: Any, *how: Any, **named: Any) -> Any:
@@ -212,7 +215,7 @@ def leaves_out_the_last() -> Any:
 
 
 def sums_what_is_grouped() -> Any:
-    """A grouped all-reduce that was given a name sums."""
+    """A grouped all-reduce with a name sums."""
     real = operations.allreduce
 
     def reduced(arrays: Any, name: Any, grouped: bool, how: Any, *rest: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`ringcomm.keras`, as `script_ranks` judges it, on the backends TensorFlow and JAX; its reference; and mutants."""
+"""`ringcomm.keras` for `script_ranks`, on the backends TensorFlow and JAX: names in scripts, reference, mutants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAILURES = backend.FAILURES
 
 
 def tolerance(text: str) -> float:
-    """Returns the relative tolerance of what the script computes."""
+    """Returns the relative tolerance of the script's results."""
     return 1e-3
 
 
@@ -57,7 +57,7 @@ class PlainBroadcast(keras.callbacks.Callback):
 
 
 class PlainCallbacks:
-    """The reference's callbacks. Those of learning rates communicate not at all: they are the product's."""
+    """The callbacks of the reference. Learning rate callbacks do not communicate, so they are ringcomm's."""
 
     LearningRateWarmupCallback = product.callbacks.LearningRateWarmupCallback
     LearningRateScheduleCallback = product.callbacks.LearningRateScheduleCallback
@@ -105,7 +105,7 @@ class Plain(PlainRanks):
         average_aggregated_gradients: bool = False,
         **others: Any,
     ) -> Any:
-        """The same object, of a subclass of its class; its copies are of this class too."""
+        """Returns the same object as an instance of a subclass, which its copies belong to as well."""
         if backward_passes_per_step > 1:
             inner = getattr(optimizer, "inner_optimizer", optimizer)
             if inner.gradient_accumulation_steps not in (None, backward_passes_per_step):
@@ -149,10 +149,10 @@ def backend_scaled(gradient: Any, factor: int) -> Any:
     return gradient * factor if BACKEND == "jax" else backend.scaled(gradient, factor)
 
 
-# ---- names of scripts ------------------------------------------------------------------------------------------------
+# ---- names in scripts ------------------------------------------------------------------------------------------------
 @keras.saving.register_keras_serializable("drawn")
 class Custom(keras.Sequential):
-    """A step of its own, on TensorFlow."""
+    """A model with a custom training step, on TensorFlow."""
 
     def train_step(self, *data: Any) -> Any:
         if BACKEND != "tensorflow":
@@ -197,7 +197,7 @@ def partly_frozen() -> Any:
 
 
 def clone(optimizer: Any) -> Any:
-    """From its configuration, as Keras' documentation has it."""
+    """Returns a copy made from the configuration, as Keras' documentation does it."""
     if hasattr(type(optimizer), "copied"):
         return optimizer.copied()
     return type(optimizer).from_config(optimizer.get_config())
@@ -237,7 +237,7 @@ class User(Watched):
 
 # ---- mutants ---------------------------------------------------------------------------------------------------------
 def leaves_out_the_last() -> Any:
-    """The last dense gradient stays that of its rank."""
+    """The last dense gradient is not reduced."""
     kind = product_optimizer.reduction_class()
     real = kind.allreduce
 
@@ -248,7 +248,7 @@ def leaves_out_the_last() -> Any:
 
 
 def copies_average() -> Any:
-    """A copy of an optimizer that sums averages."""
+    """The copy of an optimizer that sums takes averages."""
     real = GradientReduction.for_copy
 
     def copied(self: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`ringcomm.tensorflow`, as `script_ranks` judges it; its reference, which sends by tf.numpy_function; and mutants."""
+"""`ringcomm.tensorflow` for `script_ranks`: names in scripts, mutants, and a reference that sends by tf.numpy_function."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FAILURES: tuple[type[Exception], ...] = (tf.errors.OpError,)
 
 tf.config.threading.set_inter_op_parallelism_threads(2)
 tf.config.threading.set_intra_op_parallelism_threads(1)
-tf.get_logger().setLevel("ERROR")  # scripts trace the same functions again and again
+tf.get_logger().setLevel("ERROR")  # scripts retrace the same functions many times
 
 
 def tolerance(text: str) -> float:
-    """Returns the relative tolerance of what the script computes."""
-    return 1e-3 if "float32" in text or "optimizers." in text else 1e-7  # of which learning rates are float32
+    """Returns the relative tolerance of the script's results."""
+    return 1e-3 if "float32" in text or "optimizers." in text else 1e-7  # learning rates of optimizers are float32
 
 
 # ---- the reference ---------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ class Plain(PlainRanks):
         return results
 
     def means(self, tensors: Sequence[Any], op: str | None = None, members: PlainSet | None = None) -> list[Any]:
-        """Differentiable: a mean of what flows back, or a sum of it."""
+        """Returns the means, or sums, of tensors. The gradient is reduced in the same way."""
 
         @tf.custom_gradient
         def run(*given: Any) -> Any:
@@ -57,7 +57,7 @@ class Plain(PlainRanks):
         return list(made) if isinstance(made, list | tuple) else [made]
 
     def _rows(self, tensor: Any, members: PlainSet) -> Any:
-        """The rows of all members. What flows back is averaged; each rank takes its rows."""
+        """Returns the rows of all members. The gradient is averaged, and each rank takes its rows."""
 
         def work(arrays: list[Any]) -> list[Any]:
             parts = [given for rank, (given,) in self.gather((self._rank, arrays)) if rank in members.ranks]
@@ -114,7 +114,10 @@ class Plain(PlainRanks):
         process_set: PlainSet | None = None,
         **others: Any,
     ) -> Any:
-        """The same object, of a subclass of its class. `others` change how gradients are sent and not their values."""
+        """Returns the same object as an instance of a subclass.
+
+        `others` affect how gradients are sent, not their values.
+        """
         local: list[Any] = []
         base = type(tape)
 
@@ -148,7 +151,7 @@ class Plain(PlainRanks):
         average_aggregated_gradients: bool = False,
         **others: Any,
     ) -> Any:
-        """The same object, of a subclass of its class."""
+        """Returns the same object as an instance of a subclass."""
         base: Any = type(optimizer)
         hvd, how = self, (op, process_set, sparse_as_dense)
         if isinstance(optimizer, tf.compat.v1.train.Optimizer):
@@ -171,7 +174,7 @@ class Plain(PlainRanks):
         return optimizer
 
 
-# ---- names of scripts ------------------------------------------------------------------------------------------------
+# ---- names in scripts ------------------------------------------------------------------------------------------------
 def scaled(gradient: Any, factor: float) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
@@ -180,7 +183,10 @@ def scaled(gradient: Any, factor: float) -> Any:
 
 class Net:
     def __init__(self, dtype: str, extra: bool, table: bool, rank: int = -1) -> None:
-        """`extra`: a variable without use. `rank`: its own head alone, of three, is used."""
+        """Creates the variables.
+
+        `extra`: adds an unused variable. `rank`: adds three heads, of which this rank uses one.
+        """
         random = np.random.default_rng(7)
         self.dtype, self.table, self.rank = dtype, table, rank
         shapes = [(7, 5) if table else (5, 4), (4,), (4, 2), (2,), *[(2,)] * extra]
@@ -243,7 +249,7 @@ class User(Watched):
 
 # ---- mutants ---------------------------------------------------------------------------------------------------------
 def sums_slices() -> Any:
-    """Sparse gradients are summed where they are to be averaged."""
+    """Sparse gradients are summed instead of averaged."""
 
     def gathered(slices: Any, op: Any, *rest: Any) -> Any:
         return mpi_ops.sparse_allreduce(slices, mpi_ops.Sum, *rest)
@@ -252,7 +258,7 @@ def sums_slices() -> Any:
 
 
 def leaves_out_the_last() -> Any:
-    """The last dense gradient stays that of its rank."""
+    """The last dense gradient is not reduced."""
     real = reduction.GradientReduction.allreduce
 
     def reduced(self: Any, given: Any, *how: Any) -> Any:
@@ -262,7 +268,7 @@ def leaves_out_the_last() -> Any:
 
 
 def sums_in_the_backward_pass() -> Any:
-    """Through an average flows the sum."""
+    """The gradient of an average is the sum instead of the average."""
     real = gradients.allreduce
 
     def reduced(tensors: Any, name: Any, grouped: bool, how: Any, *rest: Any) -> Any:

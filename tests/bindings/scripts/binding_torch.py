@@ -1,4 +1,4 @@
-"""`ringcomm.torch`, as `script_ranks` judges it."""
+"""`ringcomm.torch` for `script_ranks`: its names in scripts, and its reference."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import ringcomm.torch as product
 
 __all__ = ["FAILURES", "MUTANTS", "Plain", "User", "mutated", "product", "tolerance"]
 
-FAILURES: tuple[type[Exception], ...] = ()  # of the framework, with the names of ringcomm's errors in their texts
+FAILURES: tuple[type[Exception], ...] = ()  # the framework's exceptions whose texts include names of ringcomm's errors
 
 
 def tolerance(text: str) -> float:
-    """Returns the relative tolerance of what the script computes."""
+    """Returns the relative tolerance of the script's results."""
     return 1e-3 if "odd()" in text or "float()" in text else 1e-7
 
 

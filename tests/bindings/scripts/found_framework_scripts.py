@@ -1,4 +1,4 @@
-"""Scripts of TensorFlow, Keras and JAX that the templates have found wrong, shrunken: they stay right."""
+"""Regression tests: minimized scripts of TensorFlow, Keras and JAX that once failed."""
 
 SCRIPTS = {
     "jax": [

@@ -1,4 +1,4 @@
-"""Scripts that the generator has found wrong, shrunken: they stay right."""
+"""Regression tests: minimized scripts that the generator once found to fail."""
 
 SCRIPTS = {
     "a dropped backward pass, then one of rank 0 alone": """

@@ -1,4 +1,4 @@
-"""Faulty distributed optimizers, which the generator has to find."""
+"""Faulty distributed optimizers, which the generator must detect."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from plain_hvd import PlainOptimizer
 
 
 class SkipsOne(PlainOptimizer):
-    """Does not average the last parameter."""
+    """An optimizer that does not average the last parameter."""
 
     def parameters(self) -> list[torch.Tensor]:
         return super().parameters()[:-1]
 
 
 class Watching(PlainOptimizer):
-    """Sees each gradient when backward has made it."""
+    """An optimizer that observes each gradient when backward has computed it."""
 
     def begin(self) -> None:
         self.early: dict[torch.Tensor, torch.Tensor] = {}
@@ -32,7 +32,7 @@ class Watching(PlainOptimizer):
 
 
 class ReducesBeforeClipping(Watching):
-    """Reduces gradients as they were when backward ended, and not as the script has changed them since."""
+    """An optimizer that reduces gradients as they were when backward ended, without the script's later changes."""
 
     def synchronize(self) -> None:
         for p, gradient in self.early.items():
@@ -42,7 +42,7 @@ class ReducesBeforeClipping(Watching):
 
 
 class DropsTheLast(Watching):
-    """Leaves out what a second backward pass has added."""
+    """An optimizer that drops the contribution of a second backward pass."""
 
     def watch(self, p: torch.Tensor) -> None:
         if p in self.early:

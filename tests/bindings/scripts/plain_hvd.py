@@ -30,7 +30,7 @@ def copied(base: type, hvd: PlainHvd, state: dict[str, Any]) -> Any:
 
 
 class Reduced(torch.autograd.Function):
-    """The sum over the ranks; of gradients the sum over `parts`."""
+    """A sum over the ranks. Its gradient is the sum over the ranks divided by `parts`."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, hvd: PlainHvd, parts: int) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Reduced(torch.autograd.Function):
 
 
 class PlainBatchNorm(torch.nn.BatchNorm1d):
-    """Statistics of the rows of all ranks."""
+    """Batch normalization with the statistics of all ranks' rows."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not self.training:
@@ -113,7 +113,10 @@ class PlainHvd(PlainRanks):
         process_set: PlainSet | None = None,
         **others: Any,
     ) -> Any:
-        """The same object, of a subclass of its class. `others` change how gradients are sent and not their values."""
+        """Returns the same object as an instance of a subclass.
+
+        `others` affect how gradients are sent, not their values.
+        """
         optimizer.__class__ = self.class_of(type(optimizer))
         vars(optimizer).pop("step", None)
         made: Any = optimizer
@@ -157,7 +160,7 @@ class PlainOptimizer:
         return copied, (self._base, self.hvd, vars(self))
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes when gradients are sent and not their values."""
+        """Does nothing: it changes when gradients are sent, not their values."""
 
     @staticmethod
     def base_of(optimizer: Any) -> Any:
@@ -167,14 +170,15 @@ class PlainOptimizer:
         return [p for group in self.param_groups for p in group["params"]]
 
     def begin(self) -> None:
-        """For mutants."""
+        """Does nothing. Mutants override it."""
 
     def synchronize(self) -> None:
-        """Every gradient becomes the mean (or sum) over the ranks. Where no rank has a gradient it stays None."""
+        """Replaces every gradient by the mean (or sum) over the ranks. It stays None if no rank has a gradient."""
         parameters = self.parameters()
         mine = (self.hvd.rank(), [None if p.grad is None else p.grad.detach() for p in parameters])
         parts = [gradients for rank, gradients in self.hvd.gather(mine) if rank in self.ranks]
-        if self.hvd.rank() in self.ranks and len(self.ranks) > 1:  # alone, gradients that share memory go on sharing it
+        # on a single rank, gradients that share memory continue to share it
+        if self.hvd.rank() in self.ranks and len(self.ranks) > 1:
             for p, *gradients in zip(parameters, *parts, strict=True):
                 given = [one for one in gradients if one is not None]
                 if given:

@@ -1,4 +1,4 @@
-"""Judges scripts on ranks, and draws them: shared by the tests of all bindings."""
+"""Compares drawn scripts with their references on ranks, and draws them. The tests of all bindings use it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 from script_ranks import judge
 
 PATHS = os.pathsep.join(filter(None, (str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH"))))
-LIMIT = 40.0  # seconds of a script
+LIMIT = 40.0  # seconds per script
 
 QUIET = settings(suppress_health_check=list(HealthCheck), print_blob=False, deadline=None)
 
@@ -34,7 +34,7 @@ for name, value in user.seen:
 """
 
 VERDICTS = ("right", "refused", "faults")
-numbers: dict[str, Counter[str]] = {}  # scripts of soaks: by binding and ranks, by verdict
+numbers: dict[str, Counter[str]] = {}  # number of scripts in soak tests: by binding and ranks, by verdict
 
 
 def line(name: str) -> str:
@@ -44,17 +44,20 @@ def line(name: str) -> str:
 
 @dataclass
 class Judge:
-    """Judges the scripts for one binding."""
+    """Runs and judges the scripts of one binding."""
 
     binding: str
     scripts: SearchStrategy[Any]
-    refused: dict[str, Sequence[str]]  # by a part of an error's text: the statements that may raise it
+    refused: dict[str, Sequence[str]]  # part of an error's text -> the statements that may raise it
     variables: dict[str, str] = field(default_factory=dict)
-    pool: str = ""  # of the jobs of ranks
-    limit: float = LIMIT  # seconds of a script
+    pool: str = ""  # name of the pool of rank jobs
+    limit: float = LIMIT  # seconds per script
 
     def check(self, ranks: int, script: Any, mutant: str = "") -> str:
-        """Returns the text of the error if the script is refused; fails if it must not be."""
+        """Returns the text of the error if the script is refused.
+
+        Fails if the refusal is not expected, or the result is wrong.
+        """
         text = str(script)
         said = "".join(f"{name}={value} " for name, value in self.variables.items())
         shown = HEADER.format(ranks=ranks, text=text, binding=self.binding, variables=said)
@@ -74,7 +77,7 @@ class Judge:
         return why if verdict == "refused" else ""
 
     def refusable(self, text: str, why: str) -> bool:
-        """Tells if the script has something that this error may refuse."""
+        """Returns whether the script has a statement that may raise this error."""
         return any(
             message in why and any(one in text for one in statements) for message, statements in self.refused.items()
         )
@@ -88,7 +91,7 @@ class Judge:
         run()
 
     def soaks(self, ranks: int, scripts: int, capture: Any) -> None:
-        """Judges new scripts with a line of progress now and then, and fails at the end with all faults.
+        """Judges new scripts, prints progress at intervals, and fails at the end with all faults.
 
         `capture`: pytest's fixture capfd. The environment's SOAK_SCRIPTS replaces `scripts`.
         """
@@ -113,7 +116,7 @@ class Judge:
         assert not faults, "\n\n".join(faults)
 
     def finds(self, mutant: str, examples: int = 200) -> None:
-        """Fails unless drawn scripts find the mutant by comparison: not by an error, nor by a hang."""
+        """Fails unless drawn scripts detect the mutant by comparison, not by an error or a hang."""
 
         def differs(script: Any) -> bool:
             try:

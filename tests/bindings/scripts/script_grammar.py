@@ -1,7 +1,7 @@
-"""A grammar of training scripts: hypothesis draws from it what users write around a step.
+"""A grammar of training scripts: hypothesis draws statements that users write around a step.
 
-A script makes a network and optimizers, and repeats phases of statements. Whatever depends on the rank lets every rank
-reach the same steps.
+A script creates a network and optimizers, and repeats phases of statements. Statements that depend on the rank let
+every rank reach the same steps.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ WANTS_DENSE = (
     "compression=Doubled",
 )
 NOT_REENTRANT = {text for text in STEP if "inputs=" in text or "autograd.grad(" in text}
-# A forward pass of some ranks only, and what lets replicas part: every rank's weights have a part in its gradients.
-# No retain_graph with compiled nets: torch refuses it, and compiles more of the reference than of the product.
+# Not used with synchronized batch normalization: forward passes of some ranks only, and statements
+# that let replicas diverge, because there every rank's weights affect the gradients. Not used with
+# compiled nets: retain_graph, which torch refuses; it compiles more of the reference than of the
+# product.
 APART = ("rank == 0", "2 + rank", "torch.func", "LocalSGD", "retain_graph", "create_graph")
 NOT_SYNCED = {text for text in STEP if any(name in text for name in APART)}
 NOT_SYNCED |= {text for text in EDITS + OPTIONS if "rank" in text or "process_set" in text}
@@ -61,7 +63,7 @@ def block(head: str, lines: Sequence[str]) -> str:
 class Phase:
     head: str
     body: list[str]
-    change: str = ""  # what comes before it
+    change: str = ""  # statements before it
 
     def __str__(self) -> str:
         body = block(self.head, self.body) if self.head else "\n".join(self.body)
@@ -82,7 +84,7 @@ class Program:
 
 @st.composite
 def bodies(draw: st.DrawFn, passes: int, scaled: bool, without: frozenset[str]) -> list[str]:
-    """The statements of one step."""
+    """Draws the statements of one step."""
 
     def one(table: Sequence[str], rarely: bool = False) -> str:
         if rarely and draw(st.integers(0, 3)) < 3:
@@ -112,7 +114,7 @@ def bodies(draw: st.DrawFn, passes: int, scaled: bool, without: frozenset[str]) 
 
 @st.composite
 def programs(draw: st.DrawFn, without: frozenset[str] = frozenset()) -> Program:
-    """`without`: statements that are not drawn."""
+    """Draws a script. `without`: statements that are not drawn."""
 
     def one(table: Sequence[str], rarely: bool = False) -> str:
         if rarely and draw(st.integers(0, 2)) < 2:
@@ -134,8 +136,8 @@ def programs(draw: st.DrawFn, without: frozenset[str] = frozenset()) -> Program:
     passes = draw(st.integers(1, 2))
     options = ", ".join(filter(None, (one(OPTIONS), f"backward_passes_per_step={passes}" if passes > 1 else "")))
     if "process_set=" in options:
-        # A refusal does not reach a rank outside of the set, which would wait in the next collective of all ranks. And
-        # `opt` is an ordinary optimizer there: `other` counts its passes.
+        # A refusal does not reach a rank outside of the set, which would wait in the next
+        # collective of all ranks. There `opt` is an ordinary optimizer: `other` counts its passes.
         without |= {text for text in STEP if "hvd." in text}
     scaled = draw(st.integers(0, 7)) == 7 and "odd" not in net and "sparse=True" not in net
     program = Program(

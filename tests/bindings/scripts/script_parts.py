@@ -1,4 +1,4 @@
-"""Classes that the references and the users' names of all bindings share."""
+"""Classes that the references and script names of all bindings share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PlainSet:
 
 
 class PlainRanks:
-    """The names of references that no framework changes.
+    """The names of references that are identical for all frameworks.
 
     `comm` is a communicator of all ranks. Each call of `gather` is one collective, in the same order on all ranks.
     """
@@ -38,7 +38,7 @@ class PlainRanks:
         return self._size
 
     def gather(self, item: Any) -> list[Any]:
-        """The items of all ranks that have not joined, in the order of ranks."""
+        """Returns the items of all ranks that have not joined, in the order of ranks."""
         data = np.frombuffer(pickle.dumps(item), np.uint8)
         counts = self._comm.allgather(np.array([len(data)])).tolist()
         whole = self._comm.allgather(data, counts).tobytes()
@@ -60,7 +60,7 @@ class PlainRanks:
         return self.gather(item)[root_rank]
 
     def mean(self, arrays: list[np.ndarray[Any, Any]], op: str, members: PlainSet | None) -> list[Any]:
-        """The mean (or sum) of each array over the members; on other ranks the arrays themselves."""
+        """Returns the mean (or sum) of each array over the members; on other ranks the arrays themselves."""
         ranks = (members or self.global_process_set).ranks
         parts = [given for rank, given in self.gather((self._rank, arrays)) if rank in ranks]
         if len({tuple(one.shape for one in part) for part in parts}) > 1:
@@ -73,7 +73,7 @@ class PlainRanks:
 
 
 class Watched:
-    """One run of a script. `seen`: what is compared, in order."""
+    """One run of a script. `seen`: the values to compare, in order."""
 
     def __init__(self, hvd: Any) -> None:
         self.hvd, self.batches = hvd, 0
@@ -81,7 +81,7 @@ class Watched:
         self.plain = isinstance(hvd, PlainRanks)
 
     def random(self) -> np.random.Generator:
-        """Random numbers for one more batch of this rank."""
+        """Returns a new random generator for the next batch of this rank."""
         self.batches += 1
         return np.random.default_rng(100 * self.batches + self.hvd.rank())
 

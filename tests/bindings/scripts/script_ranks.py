@@ -1,4 +1,4 @@
-"""Runs a drawn script on this rank: with a binding, and with its reference; compares what both have seen."""
+"""Runs a drawn script on this rank with a binding and with its reference, and compares the values that both noted."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import numpy as np
 import ringcomm
 
 REFUSALS = (ringcomm.HorovodInternalError, AssertionError, ValueError, TypeError, NotImplementedError)
-LATE = 10.0  # seconds that a rank waits for the others to end the script too
+LATE = 10.0  # seconds that a rank waits for the other ranks to finish the script
 
 _comm: ringcomm.Communicator | None = None  # for verdicts
-_plain_comm: ringcomm.Communicator | None = None  # the references'
+_plain_comm: ringcomm.Communicator | None = None  # for the references
 
 
 class Run(NamedTuple):
     seen: list[tuple[str, Any]]
     error: str  # type's name; empty: none
-    line: int  # of the script
-    text: str  # of the error
-    refusal: bool  # raised by ringcomm, of a type that refusals have
+    line: int  # line of the script
+    text: str  # text of the error
+    refusal: bool  # True if ringcomm raised it, with a type that refusals have
 
 
 NAMED = re.compile(r"\b(Mismatch|Value|NotImplemented|RankLeft|PeerLost)Error:.*")
@@ -59,7 +59,7 @@ def run(text: str, hvd: Any, binding: Any) -> Run:
 
 
 def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], rtol: float) -> str:
-    """Empty if there is none. `rtol`: relative tolerance."""
+    """Returns the first difference; empty if there is none. `rtol`: relative tolerance."""
     for number, ((name, value), (other, right)) in enumerate(zip(seen, wanted, strict=False)):
         if name != other:
             return f"entry {number}: {name} instead of {other}"
@@ -67,7 +67,8 @@ def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], rtol:
             if (value.dtype, value.shape) != (right.dtype, right.shape):
                 kinds = f"{value.dtype}{value.shape} instead of {right.dtype}{right.shape}"
                 return f"entry {number}: {name} is not close: {kinds}"
-            largest = np.max(np.abs(right), initial=1, where=np.isfinite(right))  # small ones are sums of such
+            # small values are sums of values of this magnitude
+            largest = np.max(np.abs(right), initial=1, where=np.isfinite(right))
             close = np.allclose(value, right, rtol=rtol, atol=rtol / 100 * largest, equal_nan=True)
             if not close:
                 return f"entry {number}: {name} is not close: {value.ravel()[:6]} instead of {right.ravel()[:6]}"
@@ -77,7 +78,7 @@ def difference(seen: list[tuple[str, Any]], wanted: list[tuple[str, Any]], rtol:
 
 
 def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
-    """The items of all ranks. TimeoutError if one does not come."""
+    """Returns the items of all ranks. Raises TimeoutError if an item does not arrive."""
     data = np.zeros(4096, np.uint8)
     encoded = json.dumps(item).encode()[:4096]
     data[: len(encoded)] = np.frombuffer(encoded, np.uint8)
@@ -93,7 +94,7 @@ def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
 def reference(text: str, binding: Any, comm: ringcomm.Communicator) -> Run:
     """Runs the script with the binding's reference. AssertionError on all ranks if the script fails on some only.
 
-    A rank that fails leaves the reference's communicator, so that the other ranks do not wait for it.
+    A rank that fails closes the reference's communicator, so that the other ranks do not wait for it.
     """
     global _plain_comm
     if _plain_comm is None:
@@ -111,9 +112,9 @@ def reference(text: str, binding: Any, comm: ringcomm.Communicator) -> Run:
 
 
 def judge(text: str, name: str = "torch", mutant: str = "") -> None:
-    """Prints a verdict on all ranks: `right`, `refused` or `fault`, and why.
+    """Prints the verdict of all ranks (`right`, `refused` or `fault`) and the reason.
 
-    `name`: of the binding. `mutant`: judges this one in place of the binding.
+    `name`: the binding. `mutant`: the mutant to judge in place of the binding.
     """
     global _comm
     binding = importlib.import_module(f"binding_{name}")
@@ -137,14 +138,15 @@ def judge(text: str, name: str = "torch", mutant: str = "") -> None:
         mpi_case.say("the others have not ended the script")
         raise
     if _comm.rank == 0:
-        alone = "process_set=" in text and _comm.size > 2  # rank 0
+        alone = "process_set=" in text and _comm.size > 2  # rank 0 is outside of the set
         mpi_case.say(json.dumps(verdict(all_ranks[1:] if alone and not all_ranks[0][0] else all_ranks)))
-    if "process_set" in text or any(one[0] for one in all_ranks):  # sets and what an error has left end with it
+    # shutdown removes the sets, and whatever an error left
+    if "process_set" in text or any(one[0] for one in all_ranks):
         binding.product.shutdown()
 
 
 def beginning(text: str) -> str:
-    """Without numbers, which may be addresses."""
+    """Returns the beginning of the text without numbers, which may be addresses."""
     return re.sub(r"[0-9a-f]*[0-9][0-9a-f]*", "", text.split("\n")[0])[:100]
 
 

@@ -1,7 +1,7 @@
-"""Draws scripts from templates: a slot `{NAMES}` becomes one of the entries of the table NAMES, which may have slots.
+"""Draws scripts from templates: an entry of the table NAMES, which may have slots, replaces a slot `{NAMES}`.
 
-An entry of several lines gets the indentation of its slot's line. A slot `{NAMES?}` is empty in two draws of three,
-without a line.
+An entry of several lines gets the indentation of its slot's line. A slot `{NAMES?}` is empty in two of
+three draws; then its line is omitted.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ def filled(draw: st.DrawFn, template: str, tables: Mapping[str, Any]) -> str:
 
 @st.composite
 def scripts(draw: st.DrawFn, module: ModuleType) -> str:
-    """`module`: has the tables, and of them SETUP, PHASES, CHANGES and END: texts or tables of templates. No script has
-    all texts of an entry of its APART, which the reference cannot run."""
+    """Draws a script from the tables of `module`.
+
+    SETUP, PHASES, CHANGES and END are texts or tables of templates. APART lists combinations of texts that the
+    reference cannot run; no script has all texts of one entry.
+    """
     tables = vars(module)
 
     def one(templates: Sequence[str]) -> str:

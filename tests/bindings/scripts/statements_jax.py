@@ -1,4 +1,7 @@
-"""The templates and statements of scripts for `ringcomm.jax`. Simple ones come first: hypothesis shrinks to them."""
+"""Templates and statements of scripts for `ringcomm.jax`.
+
+Simple ones come first, because hypothesis shrinks to them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ state = optimizer.init(params)"""
 ]
 
 APART = [
-    # A callback in a conditional takes no vmap.
+    # A callback in a conditional does not support vmap.
     ("cond(step_now", "jacrev"),
     ("cond(step_now", "jax.vmap(jax.grad"),
-    # One rank alone would communicate, and wait.
+    # A single rank would communicate, and wait forever.
     ("if rank == 0 else", "hvd.allreduce(x[:2])"),
     ("if rank == 0 else", "hvd.broadcast_parameters(params, size - 1), x"),
 ]

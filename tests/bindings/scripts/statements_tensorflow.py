@@ -1,5 +1,7 @@
-"""The templates and statements of scripts for `ringcomm.tensorflow`. Simple ones come first: hypothesis shrinks to
-them."""
+"""Templates and statements of scripts for `ringcomm.tensorflow`.
+
+Simple ones come first, because hypothesis shrinks to them.
+"""
 
 from __future__ import annotations
 

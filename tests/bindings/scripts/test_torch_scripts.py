@@ -1,4 +1,4 @@
-"""Drawn scripts of users: `ringcomm.torch` on ranks computes what torch computes with averaged gradients."""
+"""Drawn scripts of users: `ringcomm.torch` on ranks computes the same as torch with averaged gradients."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TORCH = Judge("torch", programs(), REFUSED)
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_drawn_scripts(ranks: int) -> None:
-    """The same ones each time."""
+    """Runs the same scripts each time."""
     TORCH.draws(ranks, 100, derandomize=True, database=None)
 
 

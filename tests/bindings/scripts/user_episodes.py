@@ -1,4 +1,4 @@
-"""Pieces of a script that stand alone, as `user_statements.py` has single statements."""
+"""Self-contained sections of scripts. `user_statements.py` has the single statements."""
 
 from __future__ import annotations
 

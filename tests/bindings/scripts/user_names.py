@@ -1,4 +1,4 @@
-"""The names that drawn scripts use beside `hvd`: small networks, data of each rank, and what is compared.
+"""The names that drawn scripts use besides `hvd`: small networks, data of each rank, and values to compare.
 
 A drawn script runs alone too: PYTHONPATH=tests/bindings/scripts mpiexec -n 2 python script.py
 """
@@ -25,7 +25,7 @@ def mlp() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    """Its weights are larger than 64 KiB: these gradients stay where autograd made them."""
+    """Returns a network with weights of more than 64 KiB, whose gradients stay in the memory that autograd allocated."""
     return nn.Sequential(nn.Linear(5, 1800), nn.Tanh(), nn.Linear(1800, 2)).double()
 
 
@@ -59,7 +59,10 @@ class Checkpointed(Tied):
 
 
 class Heads(nn.Module):
-    """Each forward pass uses one head, another one on each rank; the last head has no use."""
+    """A network with several heads.
+
+    Each forward pass uses one, a different one on each rank; the last head is unused.
+    """
 
     def __init__(self, rank: int) -> None:
         super().__init__()
@@ -81,12 +84,12 @@ class Words(nn.Module):
 
 
 def synced(hvd: Any) -> nn.Module:
-    """Batch normalisation over the rows of all ranks."""
+    """Returns a network with batch normalization over the rows of all ranks."""
     return nn.Sequential(nn.Linear(5, 6, bias=False), hvd.SyncBatchNorm(6), nn.Tanh(), nn.Linear(6, 2)).double()
 
 
 class Doubled:
-    """A user's compressor. It loses nothing."""
+    """A user's compressor. It is lossless."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -98,7 +101,7 @@ class Doubled:
 
 
 class Odd(nn.Module):
-    """Parameters of unusual shapes, strides and dtypes."""
+    """A network with parameters of unusual shapes, strides and dtypes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +143,7 @@ def halve(p: torch.Tensor) -> None:
 
 class User(Watched):
     def batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of this rank, and new with each call. Ranks have different numbers of rows."""
+        """Returns a new batch of this rank. Ranks have different numbers of rows."""
         self.batches += 1
         rng = torch.Generator().manual_seed(100 * self.batches + self.hvd.rank())
         rows = 3 + self.hvd.rank()
@@ -168,7 +171,9 @@ class User(Watched):
         super().note(name, value)
 
     def side_by_side(self, *jobs: Callable[[], None]) -> None:
-        """Threads, which begin in another order on each rank; one after the other in the reference."""
+        """Runs the jobs in threads, started in a different order on each rank; the reference runs them one after the
+        other.
+        """
         if self.plain:
             for job in jobs:
                 job()
@@ -190,7 +195,7 @@ class User(Watched):
             raise errors[0]
 
     def wrap(self, inner: torch.optim.Optimizer, net: nn.Module, passes: int) -> Any:
-        """The usual way."""
+        """Wraps an optimizer in the usual way."""
         named = net.named_parameters()
         return self.hvd.DistributedOptimizer(inner, named_parameters=named, backward_passes_per_step=passes)
 

@@ -1,4 +1,4 @@
-"""The statements that scripts are drawn from. Simple ones come first in each table: hypothesis shrinks to them."""
+"""Statements of drawn scripts. Simple ones come first in each table, because hypothesis shrinks to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 
 def statements(text: str) -> list[str]:
-    """Those of a text in which blank lines separate them."""
+    """Returns the statements of a text in which blank lines separate them."""
     found = text.strip("\n").split("\n\n")
     for one in found:
         ast.parse(one)
@@ -61,7 +61,7 @@ torch.optim.Adagrad(net.parameters(), lr=0.1, eps=1e-3)
 torch.optim.NAdam(net.parameters(), lr=0.01, eps=1e-3)
 """)
 
-# These take no complex parameters.
+# These optimizers take no complex parameters.
 REAL_OPTIMIZERS = statements("""
 torch.optim.SGD(net.parameters(), lr=0.1, fused=True)
 
@@ -235,7 +235,7 @@ scaled = scaler.scale(loss(net))
 scaled.backward()
 """)
 
-# Between backward and step; changes no gradient.
+# Statements between backward and step that change no gradient.
 MEANWHILE = [
     "",
     *statements("""
@@ -277,7 +277,7 @@ loss(net)
 """),
 ]
 
-# Changes of gradients: without synchronize() before them, of this rank's alone.
+# Changes of gradients. Without synchronize() before them, they change this rank's gradients only.
 EDITS = statements("""
 torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
 
@@ -344,7 +344,7 @@ for p in net.parameters():
 
 AFTER_STEPS = ["", "kept.append(grads(net))\nnet.zero_grad()", "norms = [float(g.norm()) for g in grads(net)]"]
 
-# In place of a step.
+# Replacements for a step.
 CLOSURES = statements("""
 def closure():
     opt.zero_grad()
@@ -364,7 +364,7 @@ def closure():
 opt.step(closure)
 """)
 
-# Between phases.
+# Statements between phases.
 CHANGES = [
     "",
     *statements("""

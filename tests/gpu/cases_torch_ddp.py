@@ -1,4 +1,4 @@
-"""DistributedDataParallel of models on a device: the same weights as on the CPU."""
+"""Cases for DistributedDataParallel with models on a device: equal weights as on the CPU."""
 
 import torch
 import torch.distributed as dist

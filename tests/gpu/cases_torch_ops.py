@@ -1,4 +1,4 @@
-"""The operations of ringcomm.torch on a device: results, order of streams, memory that goes early."""
+"""Cases for the operations of ringcomm.torch on a device: results, order of streams, and memory that is freed early."""
 
 import torch
 from on_device import DEVICE, busy, capturing, cuda, ignoring, only_a_stand_in, settle, there, waits
@@ -9,7 +9,7 @@ from ringcomm._src.torch.functions import broadcast_optimizer_state
 
 
 def everywhere(value):
-    """Of rank 0, 1, ...: what `value` gives for each."""
+    """Returns `value(rank)` of every rank."""
     return [value(rank) for rank in range(hvd.size())]
 
 
@@ -112,7 +112,7 @@ def case_sync_batch_norm():
 
 # ---- streams and memory ----------------------------------------------------------------------------------------------
 def _reduced_on_a_side_stream(count=5000):
-    """x is made late on one stream, and its sum is used on another."""
+    """Sums an array that is written late on one stream, and uses the result on another."""
     side, other = cuda.Stream(), cuda.Stream()
     x = torch.zeros(count, device=DEVICE)
     side.wait_stream(cuda.current_stream())
@@ -137,7 +137,7 @@ def case_order_of_streams():
 
 @only_a_stand_in
 def case_a_forgotten_wait_shows():
-    """Of our own calls: torch's are not ignored."""
+    """Leaves out waits in ringcomm's calls: the results must be wrong. torch's calls are not left out."""
     for calls in ("cuStreamWaitEvent:*", "cuEventRecord:*"):
         with ignoring(calls):
             seen = [bool((_reduced_on_a_side_stream(200_000) == _expected()).all()) for _ in range(3)]
@@ -156,8 +156,11 @@ def case_the_host_does_not_wait():
 
 
 def case_memory_that_goes_early():
-    """Tensors that nobody holds any more: of handles that nobody waits for, before and after they are done, and of one
-    that another stream has waited for. Their memory is not to be written when it is others'."""
+    """Drops tensors of handles that no rank waits for, before and after their end, and of one that another stream
+    waits for.
+
+    Their memory must not be written once other tensors use it.
+    """
     other, count, before = cuda.Stream(), 200_000, cuda.memory_allocated()
     for turn in range(8):
         x = torch.full((count,), 1.0, device=DEVICE)
@@ -171,12 +174,12 @@ def case_memory_that_goes_early():
         elif turn % 4 == 3:
             assert bool((hvd.synchronize(handle) == hvd.size()).all())
         del x, handle
-        others = [torch.full((count,), -1.0, device=DEVICE) for _ in range(2)]  # of the same width
+        others = [torch.full((count,), -1.0, device=DEVICE) for _ in range(2)]  # of equal size
         hvd.barrier()
         settle()
         assert all(bool((one == -1).all()) for one in others)
     del others
-    hvd.allreduce(torch.ones(1))  # lets go of what is done
+    hvd.allreduce(torch.ones(1))  # releases finished operations
     assert cuda.memory_allocated() < before + 6 * 4 * count
 
 
@@ -193,7 +196,7 @@ def case_capture_is_refused():
 
 
 def case_one_array_in_two_memories():
-    """Ranks that give one operation arrays of different memories are told so."""
+    """Passes arrays of different memory locations to one operation: every rank gets an error that says so."""
     if hvd.size() == 1:
         return
     try:

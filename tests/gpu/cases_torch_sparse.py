@@ -1,4 +1,4 @@
-"""Sparse gradients on a device: the same weights as on the CPU, however they travel."""
+"""Cases for sparse gradients on a device: equal weights as on the CPU, for every way of sending them."""
 
 import torch
 from cases_torch_training import STEPS, equal, trained
@@ -9,7 +9,7 @@ import ringcomm.torch as hvd
 
 
 class Words(nn.Module):
-    """An embedding whose gradients are sparse, on all ranks or on some, and a layer whose gradients are dense."""
+    """A model with an embedding, whose gradients are sparse on all or some ranks, and a layer with dense gradients."""
 
     def __init__(self, sparse=True):
         super().__init__()
@@ -42,7 +42,7 @@ def case_sparse_gradients():
 
 
 def case_sums_of_several_streams():
-    """Made late on one stream, waited for on another."""
+    """Sums gradients that are made late on one stream, and waits on another."""
     side, other = cuda.Stream(), cuda.Stream()
     rows = torch.arange(3).roll(hvd.rank()).unsqueeze(0).to(DEVICE)
     for turn in range(2):

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 import ringcomm.torch as hvd
 from ringcomm._src.base.errors import UnsupportedError
 
-STEPS = 4  # the first two only record gradients
+STEPS = 4  # the first two only observe
 
 
 def model():
@@ -191,7 +191,7 @@ def case_ranks_that_have_joined():
     compare(train)
 
 
-# ---- what a device has of its own ------------------------------------------------------------------------------------
+# ---- cases that only a device has ------------------------------------------------------------------------------------
 def case_models_of_both_memories():
     class Both(nn.Module):
         def __init__(self, device):

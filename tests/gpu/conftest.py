@@ -1,4 +1,4 @@
-"""The stand-in for the CUDA driver in this process, for its own tests."""
+"""Fixtures that load the stand-in for the CUDA driver into this process, for its own tests."""
 
 import os
 import subprocess

@@ -5,7 +5,7 @@
         x = device_array.from_numpy(numpy_array)      # the copy is in the order of the current stream
         x[2:4].get()
 
-Freed memory is the next to be given out on its stream, as in CuPy's pool, and filled with 0xFF in that stream's order.
+Freed memory is allocated again first on its stream, as in CuPy's pool, and filled with 0xFF in that stream's order.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class _Thread(threading.local):
 
 _here = _Thread()
 _driver: Any = None
-_free: dict[tuple[int, int, int], list[int]] = collections.defaultdict(list)  # by device, stream, bytes
+_free: dict[tuple[int, int, int], list[int]] = collections.defaultdict(list)  # keyed by device, stream, bytes
 
 
 def use(path: str) -> None:
-    """The driver of this process's arrays."""
+    """Sets the driver of this process's arrays."""
     global _driver
     _driver = _driver or Driver(path, lambda: _here.device)
 
 
 def current_stream() -> int:
-    """This thread's current stream: a handle of the driver, 0 being the default stream."""
+    """Returns this thread's current stream: a driver handle; 0 is the default stream."""
     return _here.stream
 
 
@@ -73,7 +73,7 @@ def synchronize(handle: int | None = None) -> None:
 
 
 def wait(waiting: int, other: int, device: int | None = None) -> None:
-    """What comes next on the first stream comes after what the other holds now."""
+    """Orders later work on the first stream after the present work of the other stream."""
     event = ctypes.c_void_p()
     _driver("cuEventCreate", ctypes.byref(event), 2, device=device)
     _driver("cuEventRecord", event, ctypes.c_void_p(other), device=device)
@@ -82,13 +82,13 @@ def wait(waiting: int, other: int, device: int | None = None) -> None:
 
 
 def copy(to: DeviceArray, array: DeviceArray) -> None:
-    """Of a contiguous array, in the order of the current stream."""
+    """Copies a contiguous array, in the order of the current stream."""
     how = ctypes.c_uint64(to.address), ctypes.c_uint64(array.address), ctypes.c_size_t(array.nbytes)
     _driver("cuMemcpyDtoDAsync_v2", *how, ctypes.c_void_p(_here.stream), device=array.device)
 
 
 def fill_bytes(array: DeviceArray, byte: int) -> None:
-    """Every byte of a contiguous array, in the order of the current stream."""
+    """Sets every byte of a contiguous array, in the order of the current stream."""
     _set_bytes(array.address, array.nbytes, byte, _here.stream, array.device)
 
 
@@ -114,7 +114,7 @@ class _Memory:
 
 
 class DeviceArray:
-    """Made by `empty` and `from_numpy`. `_view` is a NumPy array at the device's address, never read."""
+    """An array made by `empty` or `from_numpy`. `_view` is a NumPy array at the device's address, never read."""
 
     def __init__(self, view: np.ndarray, memory: _Memory) -> None:
         self._view, self._memory = view, memory
@@ -147,14 +147,14 @@ class DeviceArray:
             "data": (self.address, False),
             "strides": None if self.c_contiguous else self.strides,
             "version": 3,
-            "stream": _here.stream or 1,  # 0 is forbidden there; 1 is the default stream
+            "stream": _here.stream or 1,  # the interface forbids 0; 1 is the default stream
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return dlpack.CUDA, self.device
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """The consumer's stream waits for ours: None and 1 are the default stream, -1 asks for no order."""
+        """Makes the consumer's stream wait for ours: None and 1 are the default stream, -1 requests no order."""
         theirs = 0 if stream in (None, 1) else stream
         if theirs not in (-1, _here.stream):
             wait(theirs, _here.stream, self.device)
@@ -164,7 +164,7 @@ class DeviceArray:
         )
 
     def get(self) -> np.ndarray:
-        """To NumPy, in the order of the current stream; the host waits."""
+        """Returns a NumPy copy, made in the order of the current stream; the host waits."""
         low, high = np.lib.array_utils.byte_bounds(self._view)
         raw = np.empty(high - low, np.uint8)
         if raw.size:
@@ -183,7 +183,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
 
 
 def from_numpy(array: np.ndarray, stream: int | None = None) -> DeviceArray:
-    """A copy on the current device, in the order of a stream, else of the current one."""
+    """Returns a copy on the current device, made in the order of the given stream or of the current one."""
     host = np.ascontiguousarray(array)
     made = empty(array.shape, array.dtype)
     if host.nbytes:

@@ -1,4 +1,4 @@
-"""DLPack capsules written by hand (dlpack.h, ABI 0.8), for memory that no library here knows as its own."""
+"""DLPack capsules made field by field (dlpack.h, ABI 0.8), for memory that no library has allocated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-CUDA, EXTENSION = 2, 12  # kDLCUDA, kDLExtDev: what torch takes as its PrivateUse1 device
+CUDA, EXTENSION = 2, 12  # kDLCUDA, kDLExtDev: torch's PrivateUse1 device
 CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
 
 
@@ -33,7 +33,7 @@ class _Managed(ctypes.Structure):
 _new = ctypes.pythonapi.PyCapsule_New
 _new.restype, _new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _numbers = itertools.count(1)
-_held: dict[int, Any] = {}  # what a consumer has not yet given back
+_held: dict[int, Any] = {}  # tensors that a consumer has not released yet
 
 
 @ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
@@ -44,7 +44,7 @@ def _delete(managed: Any) -> None:
 def capsule(
     address: int, shape: Sequence[int], strides: Sequence[int], dtype: str, kind: int, device: int, owner: Any = None
 ) -> Any:
-    """A "dltensor"; strides count elements, dtype is a name of NumPy's; owner lives until the consumer lets go."""
+    """Returns a "dltensor"; strides count elements, dtype is a NumPy name; owner lives until the consumer releases it."""
     name = dtype.rstrip("0123456789")
     bits = int(dtype[len(name) :] or 8)
     many = ctypes.c_int64 * len(shape)

@@ -1,7 +1,6 @@
-"""Makes the driver fail on one rank: no rank hangs, every rank gets an error as for any other failure, memory is
-freed.
+"""Makes the driver fail on one rank: no rank hangs, every rank gets an error, memory is freed.
 
-RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python faults.py launch:1
+    RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python faults.py launch:1
 
 The fault occurs on rank 1, after a first call. Each rank prints "harmless" if all calls succeed, otherwise the kind of
 error.

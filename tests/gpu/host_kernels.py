@@ -1,4 +1,4 @@
-"""The kernels from Python: their parameters as ctypes has them, and a launch of one, by the host or on a GPU."""
+"""The kernels from Python: their parameters as ctypes structures, and a launch of one, by the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Tensor(ctypes.Structure):
 
 
 def load_module(path: Path) -> Any:
-    """A script that lies in no package."""
+    """Loads a script that is not in a package."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -90,13 +90,15 @@ def load_module(path: Path) -> Any:
 
 @functools.cache
 def library(form: str = "c++") -> ctypes.CDLL:
-    """Of the sources as C++, or of the package's PTX ("ptx")."""
+    """Returns the library made from the sources as C++, or from the package's PTX ("ptx")."""
     build = load_module(HERE / "kernels" / "build.py")
     return ctypes.CDLL(str(build.build_from_ptx() if form == "ptx" else build.build()))
 
 
 def entry(which: str, *numbers: int) -> tuple[str, str, int]:
-    """reduce (dtype, op), pack (from, to) or scale (dtype): the kernel's name, its module, and parts of an element."""
+    """Returns a kernel's name, its module, and the parts of an element, for reduce (dtype, op), pack (from, to) or
+    scale (dtype).
+    """
     name, module = ctypes.create_string_buffer(64), ctypes.create_string_buffer(32)
     parts = getattr(library(), f"test_{which}_entry")(*numbers, name, module)
     return name.value.decode(), module.value.decode(), parts

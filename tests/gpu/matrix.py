@@ -1,9 +1,10 @@
-"""Every operation on arrays of the stand-in's GPU, against the same on the host's: one rank of a job.
+"""Compares every operation on arrays of the stand-in's GPU with the same one on host arrays: one rank of a job.
 
     mpiexec -n 3 python matrix.py --seeds 100 --path ipc
 
-Arrays are written, and results read, on a stream that is not the default one; so what is not ordered by events is seen
-too early, as the seed draws it. Values are small integers, which sums and products of any order give exactly.
+Arrays are written, and results read, on a stream other than the default one. Operations that no event orders
+therefore run too early, depending on the seed. Values are small integers, whose sums and products are exact in any
+order.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def values(rng: np.random.Generator, count: int, dtype: np.dtype, small: bool) -
 
 
 class Calls:
-    """The same call of host arrays and of GPU arrays, in the same words."""
+    """The same calls for host arrays and for GPU arrays."""
 
     def __init__(self, comm: Any, rng: np.random.Generator, dtype: np.dtype) -> None:
         self.comm, self.rng, self.dtype = comm, rng, dtype
@@ -56,15 +57,15 @@ class Calls:
         self.background = bool(rng.integers(2))
 
     def all(self) -> Iterator[tuple[str, Callable[[Callable[[Any], Any]], Any]]]:
-        """Name, and what runs it with arrays that `move` has put where they are to lie."""
-        # What ranks do not draw alike comes last.
+        """Yields a name, and a function that makes the call with arrays that `move` has put in their memory location."""
+        # Draws that differ between ranks come last.
         mine = np.random.default_rng(self.rng.integers(2**31) + self.comm.rank)
         x = values(mine, self.count, self.dtype, self.op == "product")
         even = values(mine, self.count // self.comm.size * self.comm.size, self.dtype, self.op == "product")
         rows = values(mine, self.count + self.comm.rank, self.dtype, False)
 
         def placed(call: Callable[..., Any], array: Any, **how: Any) -> Callable[[Any], Any]:
-            """In place or not."""
+            """Returns a function that makes the call in place, or with a separate result."""
 
             def run(move: Any) -> Any:
                 given = move(array)
@@ -116,13 +117,13 @@ def same(a: Any, b: Any) -> bool:
         return all(same(x, y) for x, y in zip(a, b, strict=True))
     if a is None or b is None:
         return a is b
-    if a.dtype.names:  # between whose fields there may be anything
+    if a.dtype.names:  # the bytes between the fields may differ
         return all(same(np.ascontiguousarray(a[field]), np.ascontiguousarray(b[field])) for field in a.dtype.names)
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def check(comm: Any, seed: int, dtypes: list[np.dtype], wrong: list[str]) -> int:
-    """How many calls were made."""
+    """Makes all calls of a seed; returns their number."""
     made = 0
     for dtype in dtypes:
         calls = Calls(comm, np.random.default_rng([seed, NUMBERS.index(dtype) if dtype in NUMBERS else 99]), dtype)
@@ -153,7 +154,7 @@ def main() -> None:
     device = ringcomm.local_rank() % devices.count()
     everything, wrong, made = NUMBERS + PAIRS, [], 0
     with da.device(device):
-        _streams.extend([da.new_stream(), 0, da.new_stream()])  # 0: the default one
+        _streams.extend([da.new_stream(), 0, da.new_stream()])  # 0 is the default stream
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             if hasattr(driver, "standin_seed"):
                 driver.standin_seed(ctypes.c_uint64(seed))

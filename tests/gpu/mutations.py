@@ -1,7 +1,7 @@
 """Removes each wait for an event from ringcomm's code, one after another: some seed must show that the wait was
 needed.
 
-RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
+    RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
 
 A wait is the n-th call of one driver function in a call of ringcomm; the stand-in returns success for it and does
 nothing. This script is one rank of a job, and every rank leaves out the same wait.
@@ -68,7 +68,7 @@ def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
         return all((found.get() == x * comm.size).all() for found, x in zip(results, given, strict=True))
 
     def over_old_values() -> bool:
-        """What is written to is still being read by what came before."""
+        """Writes to memory that an earlier operation still reads."""
         small = ramp + 3 * next(runs)
         out, given = da.from_numpy(small), da.from_numpy(small + comm.rank)
         kept = da.empty(small.shape, np.float32)

@@ -1,7 +1,8 @@
-"""The device of the cases of ringcomm.torch: the stand-in's, or with TEST_GPU=device the GPU that is here.
+"""The device of the cases of ringcomm.torch: the stand-in's, or with TEST_GPU=device this machine's GPU.
 
-Imported, the stand-in's device is there, and ringcomm takes it for CUDA's. By hand, with tests/bindings/torch and
-tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY:
+Importing this module creates the stand-in's device, which ringcomm treats as CUDA's. To run a case by hand, put
+tests/bindings/torch and tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY, then:
+
 ``mpiexec -n 2 python tests/bindings/torch/run_cases.py cases_torch_ops,cases_torch_training [part of a name]``
 """
 
@@ -43,7 +44,7 @@ else:
 
 
 def only_a_stand_in(case: Callable[[], None]) -> Callable[[], None]:
-    """Marks a case that counts or leaves out calls of the driver."""
+    """Marks a case that counts or leaves out driver calls."""
     return (lambda: None) if REAL else case
 
 
@@ -52,7 +53,7 @@ def there(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def busy(stream: Any, milliseconds: int = 20) -> None:
-    """What the stream is given next comes later."""
+    """Occupies the stream, so that its next operations run late."""
     if REAL:
         with cuda.stream(stream):
             cuda._sleep(milliseconds * CYCLES_PER_MILLISECOND)
@@ -61,14 +62,14 @@ def busy(stream: Any, milliseconds: int = 20) -> None:
 
 
 def waits() -> int:
-    """How often ringcomm has waited for the device here so far; unknown on a GPU."""
+    """Returns how often ringcomm has waited for the device so far; 0 on a GPU, where it is unknown."""
     if REAL:
         return 0
     return sum(driver.standin_calls(name.encode()) for name in WAITS) + driver.standin_pageable_waits()
 
 
 def settle() -> None:
-    """Waits until the device has done all that it was given."""
+    """Waits until the device has finished all its work."""
     cuda.synchronize()
     if not REAL:
         driver.standin_settle()
@@ -76,7 +77,7 @@ def settle() -> None:
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """The current stream of what is done here is being captured into a graph."""
+    """Captures the current stream into a graph."""
     if REAL:
         with cuda.graph(cuda.CUDAGraph()):
             yield
@@ -91,7 +92,7 @@ def capturing() -> Iterator[None]:
 
 @contextmanager
 def ignoring(calls: str) -> Iterator[None]:
-    """Calls of the driver that do nothing: "cuStreamWaitEvent:*"."""
+    """Makes the driver calls of this pattern do nothing, for example "cuStreamWaitEvent:*"."""
     driver.standin_ignore(calls.encode())
     try:
         yield

@@ -1,4 +1,4 @@
-"""The package's PTX on the GPU that is here: memory that it and the host both reach, and a launch of one kernel."""
+"""The package's PTX on this machine's GPU: memory that the GPU and the host can access, and a launch of one kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PTX = Path(ringcomm.__file__).parent / "_src" / "arrays" / "device"
 
 
 class Gpu:
-    """The first GPU's primary context, and pinned memory, which has the same addresses on both sides."""
+    """The first GPU's primary context, and pinned memory, which has equal addresses on both sides."""
 
     def __init__(self) -> None:
         self._driver = ctypes.CDLL("libcuda.so.1")
@@ -36,7 +36,7 @@ class Gpu:
         assert not error, f"{name} failed with error {error}"
 
     def memory(self, nbytes: int) -> np.ndarray:
-        """Bytes of pinned memory, which comes round again: an example needs far less than all of it."""
+        """Returns bytes of pinned memory, which is reused in turn: an example needs far less than all of it."""
         assert nbytes < PINNED // 8
         self._next = 0 if self._next + nbytes > PINNED else self._next
         begin, self._next = self._next, self._next + -(-nbytes // 64) * 64

@@ -1,4 +1,4 @@
-"""Where the stand-in for the CUDA driver is."""
+"""Paths of the stand-in for the CUDA driver and of its kernels; builds them if necessary."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ HERE = Path(__file__).resolve().parent
 
 
 def libcuda() -> str:
-    """The path of the stand-in's libcuda.so.1, built where it is missing or old."""
+    """Returns the path of the stand-in's libcuda.so.1; builds it if it is missing or old."""
     return str(folder() / "libcuda.so.1")
 
 
 def libkernels() -> str:
-    """The path of the C++ form of our kernels, built where it is missing or old."""
+    """Returns the path of the C++ form of ringcomm's kernels; builds it if it is missing or old."""
     found = importlib.util.spec_from_file_location("kernels_build", HERE / "kernels" / "build.py")
     assert found is not None and found.loader is not None
     module = importlib.util.module_from_spec(found)

@@ -1,4 +1,4 @@
-"""The Python API on arrays of a GPU, by the stand-in for CUDA's driver (standin/standin.h)."""
+"""Tests the Python API on GPU arrays, by the stand-in for CUDA's driver (standin/standin.h)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ SEEDS = {ranks: int(os.environ.get("API_SEEDS", "1")) for ranks in (1, 2, 3)}
 
 
 def variables(**more: str) -> dict[str, str]:
-    """Of a job in which there are two GPUs whose streams lag; with TEST_GPU=device, of one on the GPUs here."""
+    """Returns the variables of a job with two GPUs whose streams lag; with TEST_GPU=device, of one on this machine's
+    GPUs.
+    """
     if ON_DEVICE:
         return {"RINGCOMM_CUDA_LIBRARY": "libcuda.so.1", "PYTHONPATH": str(HERE)} | more
     standin = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_DEVICES": "2", "STANDIN_DELAY_US": "1000"}
-    standin["STANDIN_KERNELS"] = libkernels()  # what three ranks go by, who share GPUs
-    nccl = {"RINGCOMM_NCCL_LIBRARY": str(Path(libcuda()).with_name("libnccl.so.2"))}  # what two ranks go by
+    standin["STANDIN_KERNELS"] = libkernels()  # three ranks share GPUs, and use the kernels
+    nccl = {"RINGCOMM_NCCL_LIBRARY": str(Path(libcuda()).with_name("libnccl.so.2"))}  # two ranks use NCCL
     return standin | nccl | {"PYTHONPATH": str(HERE)} | more
 
 
@@ -41,7 +43,7 @@ def in_cases(seeds: int, folder: str) -> None:
 
 
 def test_without_a_gpu(tmp_path: Path) -> None:
-    """Importing costs nothing, what asks for a GPU says what is missing, and the example ends well."""
+    """Tests that importing needs no GPU, that GPU calls report the missing driver, and that the example succeeds."""
     nothing = {"RINGCOMM_CUDA_LIBRARY": str(tmp_path / "libcuda.so.1"), "PYTHONPATH": str(HERE)}
     result = mpi_case.start(0, no_driver, variables=nothing)
     assert result.status == 0, result.text

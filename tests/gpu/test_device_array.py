@@ -1,4 +1,4 @@
-"""The arrays that stand in for CuPy's: shapes, interfaces, order."""
+"""Tests the arrays that replace CuPy's: shapes, interfaces, order."""
 
 from __future__ import annotations
 

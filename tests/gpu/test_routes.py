@@ -1,7 +1,8 @@
-"""Every path of GPU arrays on the stand-in: right results under drawn delays, and wrong ones without any of our waits.
+"""Tests every route of GPU arrays on the stand-in: right results under random delays, wrong ones without any single
+wait.
 
-GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more. TEST_GPU=device: on the GPUs that are here, without what
-only a stand-in can do.
+GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more. TEST_GPU=device runs on this machine's GPUs, without the
+tests that need a stand-in.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 only_a_stand_in = pytest.mark.skipif(ON_DEVICE, reason="only a stand-in can be told to fail")
 PATHS = ("staging", "ipc", "nccl", "aware")
 SLOW = pytest.mark.slow
-# Ranks on each path; those of levels are on two hosts, where they have a GPU each with six ranks and share one else.
+# Ranks on each route. "levels" uses two hosts: with six ranks each host's ranks have separate GPUs,
+# otherwise they share one.
 JOBS = [
     (1, "staging"),
     *((3, path) for path in PATHS),
@@ -67,11 +69,12 @@ def test_every_operation_and_dtype(ranks: int, path: str) -> None:
 @only_a_stand_in
 @pytest.mark.parametrize(("ranks", "path"), [*((2, path) for path in PATHS), pytest.param(4, "levels", marks=SLOW)])
 def test_each_wait_is_needed(ranks: int, path: str) -> None:
-    done = run(ranks, path, "mutations.py", STANDIN_DELAY_US="60000000")  # what nobody waits for never runs
+    done = run(ranks, path, "mutations.py", STANDIN_DELAY_US="60000000")  # operations that no call waits for never run
     assert done.returncode == 0 and ": noticed" in done.stdout, done.stdout + done.stderr
 
 
-# What one rank's driver does, and whether all goes well even so: by another way, or more slowly.
+# A driver fault on one rank, and whether the job succeeds all the same, by another route or more
+# slowly.
 FAULTS = [
     ("staging", "register", True),
     ("staging", "copy:3", False),
@@ -90,7 +93,8 @@ FAULTS = [
 @pytest.mark.parametrize(("path", "fault", "harmless"), FAULTS)
 def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> None:
     ranks = 4 if path == "levels" else 2
-    done = run(ranks, path, "faults.py", fault, STANDIN_DELAY_US="100")  # in time, or nobody was told
+    # short enough that the error reaches all ranks in time
+    done = run(ranks, path, "faults.py", fault, STANDIN_DELAY_US="100")
     assert (done.returncode == 0) == harmless, done.stdout + done.stderr
     if harmless:
         assert done.stdout.count("0 registrations, 0 opened left") == 2, done.stdout
@@ -105,7 +109,7 @@ def test_a_rank_whose_driver_fails(path: str, fault: str, harmless: bool) -> Non
     "fault", ["alloc", "register", "ipc", "ipc_get", "copy:3", "launch:1", "kernel:1", "lost:9", "nccl_peer:1"]
 )
 def test_no_fault_leaves_a_job_waiting(path: str, fault: str) -> None:
-    """Peers whose streams wait for a kernel that has failed hear of it by the end of the job."""
+    """Checks that peers whose streams wait for a failed kernel get an error before the job ends."""
     done = run(4 if path == "levels" else 2, path, "faults.py", fault, STANDIN_DELAY_US="100")
     told = re.search(r"rank 1: (harmless|\w+Error)", done.stdout)
     ended = "ending the job" in done.stderr or "NCCL failed on this rank after calls had returned" in done.stderr

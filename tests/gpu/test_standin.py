@@ -1,4 +1,4 @@
-"""The stand-in for the CUDA driver does what the driver's manual says of memory, copies, kernels and errors."""
+"""Tests that the stand-in for the CUDA driver follows the driver's manual on memory, copies, kernels and errors."""
 
 import ctypes
 
@@ -31,7 +31,7 @@ def test_page_locked_memory_is_read_and_written_when_the_copy_runs(driver):
             ctypes.memset(pageable, ord("4"), 100)  # has been read
             waits = driver.library.standin_pageable_waits()
             driver.cuMemcpyDtoHAsync_v2(ctypes.addressof(pageable), bench.x, 100, bench.b)
-            assert pageable.raw == b"3" * 100  # waits, so that it is here
+            assert pageable.raw == b"3" * 100  # the call waited, so the data has arrived
             assert driver.library.standin_pageable_waits() == waits + 1
     driver.cuMemFreeHost(host)
     assert set(late_reads) == {"1", "2"} and set(late_writes) == {"2", "?"}
@@ -61,7 +61,7 @@ def test_copies_that_wait_and_copies_that_do_not(driver):
             driver.cuMemcpyDtoH_v2(at, bench.x, 100)
             assert host.raw == b"n" * 100
             driver.cuMemcpyDtoD_v2(bench.y, bench.x, 100)
-            letters += driver.peek(bench.y, 1).decode()  # from device to device none waits
+            letters += driver.peek(bench.y, 1).decode()  # copies between devices do not wait
             driver.cuMemcpy(at, bench.y, 100)
             assert host.raw == b"n" * 100
     assert set(letters) == {"?", "n"}
@@ -85,7 +85,7 @@ def test_kernels(driver):
         values[0].value, values[1].value = bench.x, bench.y
         driver.cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, bench.a, pointers, None)
         assert driver.code("cuStreamSynchronize", bench.a) == LAUNCH_FAILED
-        assert driver.code("cuMemGetInfo_v2", None, None) == LAUNCH_FAILED  # it sticks
+        assert driver.code("cuMemGetInfo_v2", None, None) == LAUNCH_FAILED  # the error persists
         driver.fault("launch:1")
         assert driver.code("cuLaunchKernel", add, 1, 1, 1, 32, 1, 1, 0, bench.a, pointers, None) == LAUNCH_FAILED
         driver.fault()
@@ -112,7 +112,7 @@ def test_a_lost_device_answers_all_calls_and_holds_nobody(driver):
             codes = [driver.code("cuMemsetD8Async", bench.x, 0, 100, bench.a) for _ in range(8)]
             assert codes == [0] * 4 + [LOST] * 4
             assert driver.code("cuStreamSynchronize", bench.a) == LOST
-            assert driver.code("cuMemFree_v2", bench.y) == LOST  # and yet it is given back
+            assert driver.code("cuMemFree_v2", bench.y) == LOST  # the memory is released all the same
             driver.fault()
             bench.y = driver.alloc(100)
 
@@ -129,7 +129,7 @@ def test_a_context_must_be_current(driver):
 
 
 def test_a_released_context_is_destroyed():
-    """In a process of its own, where nobody else holds it."""
+    """Runs in a separate process, in which no other code holds the context."""
     status, out, err = run("""
         driver.cuDevicePrimaryCtxRelease_v2(0)
         assert driver.code("cuCtxSynchronize") == 709

@@ -1,4 +1,4 @@
-"""The stand-in for NCCL: its collectives in a stream's order between processes, and what it refuses."""
+"""Tests the stand-in for NCCL: its collectives in stream order between processes, and its refusals."""
 
 import os
 import textwrap
@@ -134,7 +134,7 @@ def test_types_and_operators():
 
 
 def test_order_is_the_streams_alone():
-    """Without an event, what an all-reduce reads may be old: under some seeds it is."""
+    """Checks that without an event an all-reduce may read old data: under some seeds it does."""
     body = """
     init()
     old = 0

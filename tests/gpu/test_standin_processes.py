@@ -1,4 +1,4 @@
-"""The stand-in between processes, and the end of programs that are wrong."""
+"""Tests the stand-in between processes, and the end of erroneous programs."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""What is read, written or freed too early on the stand-in's torch device shows: as wrong numbers, under some seed."""
+"""Tests that early reads, writes and frees on the stand-in's torch device produce wrong numbers under some seed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import torch_device  # noqa: E402
 from standin_path import libcuda  # noqa: E402
 from torch import nn  # noqa: E402
 
-pytestmark = pytest.mark.slow  # of the stand-in itself
+pytestmark = pytest.mark.slow  # tests of the stand-in itself
 
 DEVICE = "standin"
 
 
 @pytest.fixture(scope="module")
 def cuda() -> Any:
-    """torch.standin, in the role of torch.cuda."""
+    """Returns torch.standin, in the role of torch.cuda."""
     return torch_device.install(libcuda())
 
 
@@ -39,7 +39,7 @@ def _seeded(seed: int, delay_us: int = 2000) -> Iterator[None]:
 
 
 def _behind(cuda: Any, stream: Any, milliseconds: int = 60) -> None:
-    """Keeps a stream busy, in the driver's way: what is put there now comes later."""
+    """Keeps a stream busy, as the driver allows: operations queued now run late."""
     library = ctypes.CDLL(None)
     cuda.queue.launch(0, stream.cuda_stream, lambda: library.usleep(milliseconds * 1000))
 
@@ -101,7 +101,7 @@ def test_pinned_memory_is_copied_later_and_other_memory_at_once(cuda: Any) -> No
 
 
 class Doubling:
-    """What a binding does to gradients, in small: hooks record events, a side stream packs, works and unpacks."""
+    """A small model of a binding's work on gradients: hooks record events, a side stream packs, computes and unpacks."""
 
     def __init__(self, cuda: Any, parameters: list[Any], without: str | None) -> None:
         self.cuda, self.side, self.without = cuda, cuda.Stream(), without
@@ -114,7 +114,7 @@ class Doubling:
         if self.without != "ready":
             self.side.wait_event(ready)
         with self.cuda.stream(self.side):
-            parameter.grad.copy_(parameter.grad * 2)  # an own buffer between, as a binding has
+            parameter.grad.copy_(parameter.grad * 2)  # a separate buffer in between, as a binding has
 
     def wait(self) -> None:
         if self.without != "done":

@@ -1,4 +1,6 @@
-"""torch.autocast for the stand-in's torch device: CUDA's rules for what tests use, without a cache of casts."""
+"""torch.autocast for the stand-in's torch device: CUDA's rules for the operations of the tests, without a cache of
+casts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of an aten operation, as the stand-in's torch device makes it on torch's meta device and on the CPU."""
+"""One call of an aten operation, which the stand-in's torch device makes on torch's meta device and on the CPU."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-ON_HOST = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")  # which take indices of the CPU
+ON_HOST = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index")  # they take indices on the CPU
 
 
 class Call:
-    """One call of an aten operation: its arguments flat, which of them it writes, what it returns that is new."""
+    """A call of an aten operation: its flat arguments, which of them it writes, and which results are new."""
 
     def __init__(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
         self.operation = operation
@@ -53,7 +53,7 @@ class Call:
         return self.operation(*args, **kwargs)
 
     def resize_as_meta(self, resize: Callable[[torch.Tensor, Any], Any]) -> None:
-        """An `out=` of another size takes the size of the result, as everywhere in torch."""
+        """Resizes an `out=` of another size to the size of the result, as torch does."""
         for mine, meta in zip(self._flat, self._meta, strict=False):
             if (
                 isinstance(mine, torch.Tensor)
@@ -65,7 +65,7 @@ class Call:
     def on_host(self, view: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], Any]:
         change = lambda one: view(one) if one.device.type == self._name else one.clone()  # noqa: E731
         self._host, (args, kwargs) = self._with(change, "cpu")
-        operation = self.operation  # not self: what is queued may not keep the caller's tensors alive
+        operation = self.operation  # not self: a queued function must not keep the caller's tensors alive
         return lambda: operation(*args, **kwargs)
 
     def host_written(self) -> list[torch.Tensor]:
@@ -73,7 +73,7 @@ class Call:
         return [number[id(one)] for one in self.written]
 
     def new_of(self, results: Any) -> list[tuple[int, torch.Tensor]]:
-        """The results, among the flat ones, that are no argument."""
+        """Returns the results, among the flat ones, that are not arguments."""
         if not self.new_results:
             return []
         written = len(self._returns) - len(self.new_results)
@@ -82,7 +82,7 @@ class Call:
         return [(n, one) for n, one in enumerate(flat) if n >= first and isinstance(one, torch.Tensor)]
 
     def returned(self, results: Any) -> Any:
-        """The results, with the caller's own tensors where the operation returns its arguments."""
+        """Returns the results, with the caller's own tensors where the operation returns its arguments."""
         own = [self._by_alias.get(tuple(r.alias_info.before_set)) if r.alias_info else None for r in self._returns]
         if not self._returns:
             return None

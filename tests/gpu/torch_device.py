@@ -1,6 +1,6 @@
 """A torch device on the stand-in for the CUDA driver, so that code for torch.cuda runs where torch is CPU-only.
 
-torch_device.install(standin_path.libcuda())  # then device="standin", and torch.standin is as torch.cuda
+    torch_device.install(standin_path.libcuda())  # then device="standin", and torch.standin is as torch.cuda
 
 Tensors are torch's own, on its PrivateUse1 device; `data_ptr()` and a stream's `cuda_stream` are the driver's.
 """

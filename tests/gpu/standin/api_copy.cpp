@@ -1,9 +1,10 @@
-// Copies and memset. How far a copy is asynchronous follows "API synchronization behavior" of the driver's manual:
-//   from pageable memory   the source is read before the call returns, the destination is written in the stream's order
+// Implements copies and memset. Copies are asynchronous as "API synchronization behavior" of the driver's
+// manual says:
+//   from pageable memory   the source is read before the call returns, the destination in stream order
 //   to pageable memory     the call returns when the copy is complete
 //   page-locked memory     is read and written only when the copy runs
 //   host to host           the call returns when the copy is complete
-// The synchronous forms run in the legacy stream; from device to device they do not wait.
+// The synchronous forms run in the legacy stream; between devices they do not wait.
 #include <cstring>
 #include <memory>
 #include <string>

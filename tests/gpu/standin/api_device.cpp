@@ -1,4 +1,4 @@
-// cuInit, devices, names of errors.
+// Implements cuInit, devices and names of errors.
 #include <cstring>
 #include <functional>
 #include <string>
@@ -50,7 +50,8 @@ constexpr Name kNames[] = {
     STANDIN_NAME(CUDA_ERROR_UNKNOWN, "unknown error"),
 };
 
-// By the numbers of CUdevice_attribute: those that a program of ours may ask for.
+// Returns an attribute by its CUdevice_attribute number, for those that ringcomm and the tests
+// query.
 int attribute_value(int attribute, int device) {
   switch (attribute) {
     case 1:

@@ -1,4 +1,4 @@
-// Handles of memory and events for other processes.
+// Implements handles of memory and events for other processes.
 #include <cstring>
 
 #include "context.hpp"

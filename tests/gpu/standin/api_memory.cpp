@@ -1,4 +1,4 @@
-// Device memory, page-locked host memory, and what an address is.
+// Implements device memory, page-locked host memory, and the attributes of addresses.
 #include <cstring>
 
 #include "context.hpp"
@@ -39,7 +39,8 @@ STANDIN_API CUresult cuMemFree_v2(CUdeviceptr address) {
   return stuck_or(free_device(address));
 }
 
-// The address is known at once, as the documentation says; that its first use follows the stream is not checked.
+// Returns the address immediately, as documented. The stand-in does not check that its first use
+// follows the stream.
 STANDIN_API CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t size, CUstream stream) {
   STANDIN_ENTER(context);
   if (find_stream(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -161,7 +162,8 @@ STANDIN_API CUresult cuPointerGetAttribute(void* data, int attribute, CUdevicept
   return pointer_attribute(data, attribute, *range, address);
 }
 
-// Unlike the single question this one says success for memory that CUDA does not know, and answers with zeros.
+// Returns attributes. Unlike the single query, it returns success for memory that CUDA does not
+// know, with zeros.
 STANDIN_API CUresult cuPointerGetAttributes(unsigned count, int* attributes, void** data, CUdeviceptr address) {
   STANDIN_ENTER(initialised);
   if (attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;

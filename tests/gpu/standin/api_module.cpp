@@ -1,4 +1,5 @@
-// Modules and kernels. Any image loads; a kernel is the function NAME_host of the library that STANDIN_KERNELS names.
+// Implements modules and kernels. Any image loads; a kernel is the function NAME_host of the
+// library that STANDIN_KERNELS names.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -22,7 +23,7 @@ struct Function {
   std::string name;
   std::shared_ptr<Module> module;
   void (*run)(void**, unsigned, unsigned) = nullptr;
-  std::vector<std::size_t> sizes;  // of its parameters
+  std::vector<std::size_t> sizes;  // sizes of its parameters
 };
 
 constexpr std::size_t kParametersAtMost = 64;
@@ -70,8 +71,8 @@ CUresult load(CUmodule* module, const void* image) {
   return CUDA_SUCCESS;
 }
 
-// A pointer among the parameters must be a live one. In structures there may be old ones that the kernel does not use:
-// those it does use it translates.
+// A pointer parameter must be a live address. Structures may contain old pointers that the kernel
+// does not use; the kernel translates those that it uses.
 void require_live(const std::vector<std::byte>& value, const std::string& kernel) {
   std::uintptr_t address = 0;
   if (value.size() == sizeof address) std::memcpy(&address, value.data(), sizeof address);
@@ -134,7 +135,7 @@ STANDIN_API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsign
     Settings::get().stick(CUDA_ERROR_LAUNCH_FAILED);
     return CUDA_ERROR_LAUNCH_FAILED;
   }
-  std::vector<std::vector<std::byte>> values;  // as they are now: the caller's may be gone when the kernel runs
+  std::vector<std::vector<std::byte>> values;  // copies, because the caller's may be freed before the kernel runs
   for (std::size_t i = 0; i < found->sizes.size(); ++i) {
     const auto* const bytes = static_cast<const std::byte*>(parameters[i]);
     values.emplace_back(bytes, bytes + found->sizes[i]);

@@ -1,4 +1,4 @@
-// Streams, events, host functions.
+// Implements streams, events and host functions of the driver's API.
 #include "context.hpp"
 #include "memory.hpp"
 #include "queueing.hpp"
@@ -59,7 +59,7 @@ STANDIN_API CUresult cuStreamQuery(CUstream stream) {
   return reached ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-// Waits for the latest record at the time of this call; none: nothing to wait for.
+// Waits for the latest record at the time of this call; without a record, returns immediately.
 STANDIN_API CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   STANDIN_ENTER(context);
   const auto found = event_handles().find(event);

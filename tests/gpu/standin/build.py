@@ -22,7 +22,7 @@ def digest_of(*texts: str | bytes) -> str:
 
 
 def _object(source: Path, command: list[str], headers: str, folder: Path) -> Path:
-    """The object of a source, compiled unless it is there: its name holds all that it depends on."""
+    """Returns the object file of a source; compiles it unless it exists. Its name contains a digest of all its inputs."""
     made = folder / f"{source.stem}.{digest_of(' '.join(command), headers, source.read_bytes())[:16]}.o"
     if not made.exists():
         for old in folder.glob(f"{source.stem}.*.o"):
@@ -33,7 +33,9 @@ def _object(source: Path, command: list[str], headers: str, folder: Path) -> Pat
 
 
 def build(folder: str | os.PathLike[str], extra_flags: tuple[str, ...] = ()) -> Path:
-    """Makes libcuda.so.1 and libnccl.so.2 in `folder`, which it returns. Processes may call it at the same time."""
+    """Builds libcuda.so.1 and libnccl.so.2 in `folder`, and returns it. Several processes may call it at the same
+    time.
+    """
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     command = [os.environ.get("CXX", "g++"), *FLAGS, *extra_flags]
@@ -50,7 +52,7 @@ def build(folder: str | os.PathLike[str], extra_flags: tuple[str, ...] = ()) -> 
             link = ["-ldl"] if name == CUDA else [f"-L{target}", f"-l:{CUDA}", "-Wl,-rpath,$ORIGIN"]
             fresh = target / f"{name}.new"
             subprocess.run([*command, "-shared", f"-Wl,-soname,{name}", "-o", fresh, *files, *link], check=True)
-            fresh.rename(target / name)  # whoever has the old one loaded keeps it
+            fresh.rename(target / name)  # processes that have loaded the old library keep it
         stamp.write_text(digest)
     return target
 

@@ -1,4 +1,4 @@
-"""What many tests of order are made of."""
+"""The common setup of many tests of order."""
 
 from standin.driver import Driver
 
@@ -6,7 +6,7 @@ SEEDS = range(40)
 
 
 class Bench:
-    """Two streams, two allocations: `x` is old until a memset in stream `a` ran."""
+    """Two streams and two allocations: `x` has old content until a memset in stream `a` has run."""
 
     def __init__(self, driver: Driver, flags: int = 1, size: int = 100) -> None:
         self.driver, self.size = driver, size

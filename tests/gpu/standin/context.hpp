@@ -1,4 +1,5 @@
-// Primary contexts, each thread's stack of current ones, and the handles of streams, events, modules and functions.
+// Defines primary contexts, each thread's stack of current contexts, and the handles of streams,
+// events, modules and functions.
 #pragma once
 
 #include <memory>
@@ -22,10 +23,12 @@ Context* current_context();
 Context* primary_context(int device);  // the device must exist
 long retained_contexts();
 
-// Null: no stream. A destroyed one is a violation. 0, 1 and 2 are the default streams of the current context.
+// Returns the stream of a handle, or null if there is none. A destroyed stream is a violation. 0, 1
+// and 2 are the default streams of the current context.
 std::shared_ptr<Stream> find_stream(CUstream stream);
 
-// Handles are addresses; what has been destroyed is kept, so that its address is not used again and a use is seen.
+// A table of handles, which are addresses. Destroyed objects are kept, so that their addresses are
+// not reused and late uses are detected.
 template <class Thing, class Handle>
 class Handles {
  public:
@@ -63,7 +66,7 @@ class Handles {
 struct Event {
   Context* context = nullptr;
   unsigned flags = 0;
-  EventSlot* slot = nullptr;  // of an interprocess event
+  EventSlot* slot = nullptr;  // for an interprocess event
   bool opened = false;
   std::mutex mutex;
   Point latest;

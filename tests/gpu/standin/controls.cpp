@@ -1,4 +1,4 @@
-// standin.h, and the end of the process.
+// Implements standin.h, and the end of the process.
 #include "standin.h"
 
 #include "api_module.hpp"

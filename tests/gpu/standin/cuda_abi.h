@@ -1,5 +1,5 @@
-// What this stand-in needs of cuda.h: the driver's types and numbers, written down from NVIDIA's documentation, so that
-// no toolkit is needed to build it.
+// Declares the part of cuda.h that the stand-in needs: the driver's types and numbers, from
+// NVIDIA's documentation. Building the stand-in therefore needs no toolkit.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,9 @@ def words(*numbers: int) -> list[ctypes.c_uint64]:
 
 
 class Driver:
-    """`driver.cuMemFree_v2(address)`; integers travel as 64 bits, which the ABI allows for narrower parameters."""
+    """The driver: `driver.cuMemFree_v2(address)`. Integers are passed as 64 bits, which the ABI allows for narrower
+    ones.
+    """
 
     def __init__(self, folder: str | os.PathLike[str], device: int = 0) -> None:
         self.library = ctypes.CDLL(str(Path(folder) / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
@@ -81,7 +83,7 @@ class Driver:
         return self.made("cuEventCreate", flags)
 
     def peek(self, address: int, size: int) -> bytes:
-        """What is there now, in no order with any stream."""
+        """Returns the present content, in no order with any stream."""
         return ctypes.string_at(self.library.standin_host(ctypes.c_uint64(address)), size)
 
     def poke(self, address: int, data: bytes) -> None:
@@ -103,7 +105,7 @@ class Driver:
 
     @contextmanager
     def seeded(self, seed: int, delay_us: int = 60_000_000):
-        """Orders drawn from `seed`; by default what nobody waits for does not run at all."""
+        """Draws orders from `seed`; by default, operations that no call waits for do not run at all."""
         self.library.standin_seed(ctypes.c_uint64(seed))
         self.library.standin_delay(ctypes.c_long(delay_us))
         try:

@@ -15,11 +15,13 @@
 namespace standin {
 namespace {
 
-constexpr std::size_t kArena = std::size_t{64} << 30;  // addresses; memory is taken where it is touched
+// bytes of addresses; the system backs them when they are touched
+constexpr std::size_t kArena = std::size_t{64} << 30;
 constexpr std::size_t kHead = std::size_t{1} << 20;
 static_assert(sizeof(Shared) <= kHead);
 constexpr auto kFresh = 0xcb, kFence = 0xee;
-constexpr std::size_t kFilled = std::size_t{1} << 20;  // bytes of an allocation that begin as anything but zero
+// first bytes of an allocation, which are initialised to non-zero values
+constexpr std::size_t kFilled = std::size_t{1} << 20;
 
 std::size_t pages(std::size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
@@ -54,7 +56,7 @@ CUresult Memory::start() {
   return CUDA_SUCCESS;
 }
 
-// Addresses are used again only after all others have been.
+// Returns addresses for an allocation. Freed addresses are reused only after all fresh ones.
 std::uintptr_t Memory::place(std::size_t room) {
   const auto base = reinterpret_cast<std::uintptr_t>(device_base_);
   std::uintptr_t at = cursor_;
@@ -153,7 +155,7 @@ bool Memory::is_device_address(std::uintptr_t address) {
   const auto base = reinterpret_cast<std::uintptr_t>(device_base_);
   if (base != 0 && address >= base && address < base + kArena) return true;
   if (const auto range = find(address)) return range->on_device();
-  const std::lock_guard lock(mutex_);  // a peer's memory, closed here
+  const std::lock_guard lock(mutex_);  // a peer's memory that was closed here
   const auto gone = freed_.upper_bound(address);
   return gone != freed_.begin() && address < std::prev(gone)->first + std::prev(gone)->second;
 }
@@ -163,7 +165,7 @@ std::byte* Memory::reach(const void* address, std::size_t size, const char* who)
   const auto range = find(at);
   if (!range) {
     if (is_device_address(at)) refuse(address, size, who);
-    return static_cast<std::byte*>(const_cast<void*>(address));  // pageable
+    return static_cast<std::byte*>(const_cast<void*>(address));  // pageable memory
   }
   if (size > range->end() - at) refuse(address, size, who);
   if (range->owner != nullptr && range->owner->generations[range->slot] != range->generation) {

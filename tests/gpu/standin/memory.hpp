@@ -1,8 +1,10 @@
-// Memory: device allocations, peers' allocations opened here, and page-locked host memory.
+// Defines the stand-in's memory: device allocations, peers' allocations opened here, and
+// page-locked host memory.
 //
-// A process has one memfd, mapped twice. Callers get addresses in the mapping without access; the stand-in uses the
-// other, where only live allocations can be touched. The memfd begins with a table that peers see: a generation for
-// each allocation, so that they notice a free, and the interprocess events.
+// A process has one memfd, mapped twice. Callers get addresses in the mapping without access; the
+// stand-in uses the other, where only live allocations are accessible. The memfd begins with a
+// table that peers read: a generation for each allocation, so that they notice a free, and the
+// interprocess events.
 #pragma once
 
 #include <atomic>
@@ -35,18 +37,18 @@ struct Range {
   std::size_t size = 0;
   Kind kind = Kind::device;
   int device = 0;
-  std::byte* host = nullptr;  // where the stand-in itself reads and writes it
+  std::byte* host = nullptr;  // the address at which the stand-in itself accesses it
   std::uint64_t id = 0;
-  std::size_t offset = 0;  // in its memfd
+  std::size_t offset = 0;  // within its memfd
   std::uint32_t slot = 0, generation = 0;
   const Shared* owner = nullptr;
-  int references = 1;  // of an opened one
+  int references = 1;  // of an opened allocation
 
   std::uintptr_t end() const { return begin + size; }
   bool on_device() const { return kind == Kind::device || kind == Kind::opened; }
 };
 
-struct Ticket {  // what both kinds of handle hold, 64 bytes at most
+struct Ticket {  // the content of both kinds of handle, at most 64 bytes
   std::uint64_t magic, owner, offset, size;
   std::int32_t pid, fd;
   std::uint32_t slot, generation;
@@ -61,15 +63,16 @@ class Memory {
   CUresult start();
 
   CUresult allocate(int device, std::size_t size, CUdeviceptr* address);
-  CUresult release(CUdeviceptr address);  // of an allocation, at its begin
+  CUresult release(CUdeviceptr address);  // `address` is the start of an allocation
   std::size_t in_use(int device);
   CUresult lock_host(void* begin, std::size_t size, Kind kind, int device);
   CUresult unlock_host(void* begin, Kind kind);
 
-  std::optional<Range> find(std::uintptr_t address);                         // the live range that holds it
+  std::optional<Range> find(std::uintptr_t address);                         // the live range that contains it
   bool is_device_address(std::uintptr_t address);                            // alive or not
-  std::byte* reach(const void* address, std::size_t size, const char* who);  // violation where it is not all alive
-  void check();                                                              // nothing was written behind an allocation
+  std::byte* reach(const void* address, std::size_t size, const char* who);  // violation if not all of it is alive
+  // aborts if bytes after an allocation were written
+  void check();
   long count(Kind kind);
 
   CUresult ticket(std::uintptr_t address, Ticket* ticket);
@@ -77,7 +80,7 @@ class Memory {
   CUresult open(const Ticket& ticket, CUdeviceptr* address);
   CUresult close(CUdeviceptr address);
   CUresult open_event(const Ticket& ticket, EventSlot** slot);
-  EventSlot* new_event();  // null: none is left
+  EventSlot* new_event();  // null: none is free
   void free_event(EventSlot* slot);
   bool own(const Ticket& ticket) const { return ticket.owner == owner_; }
 
@@ -96,7 +99,7 @@ class Memory {
   std::map<std::uintptr_t, std::size_t> freed_;  // for messages
   std::map<std::uint64_t, Peer> peers_;
   std::vector<std::size_t> in_use_;
-  std::deque<EventSlot*> free_events_;  // used again only when no fresh one is left
+  std::deque<EventSlot*> free_events_;  // reused only if no fresh one is left
   int fd_ = -1;
   std::uint64_t owner_ = 0;
   std::byte *device_base_ = nullptr, *host_base_ = nullptr;

@@ -1,4 +1,6 @@
-"""Builds an MPI that takes addresses of the stand-in's devices: a library before the real one, under its name."""
+"""Builds an MPI that accepts addresses of the stand-in's devices: a library loaded before the real one, under its
+name.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _ASK = (
 
 @functools.cache
 def library() -> Path:
-    """What MPI4PY_LIBMPI is to say."""
+    """Returns the value for MPI4PY_LIBMPI."""
     cuda = processes.folder()
     asked = subprocess.run([sys.executable, "-c", _ASK], cwd=cuda, check=True, capture_output=True, text=True)
     real = Path(asked.stdout.strip())
@@ -33,7 +35,8 @@ def library() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if stamp.exists() and stamp.read_text() == digest:
             return made
-        # A linker writes down a library's own name. So that it is the real one's path, it links to one named like that.
+        # A linker records a library's own name. So that this name is the real library's path, it
+        # links to one named like that.
         named = made.with_name(f"{name}.real")
         subprocess.run(["g++", "-shared", f"-Wl,-soname,{real}", "-o", named, "-x", "c++", "/dev/null"], check=True)
         command = ["g++", *build.FLAGS, f"-I{build.HERE}", "-shared", f"-Wl,-soname,{name}", "-Wl,--no-as-needed"]

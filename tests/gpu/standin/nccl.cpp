@@ -1,4 +1,5 @@
-// A stand-in for NCCL, for tests only: its functions, over the stand-in for the CUDA driver.
+// Implements a stand-in for NCCL, for tests only: its functions, over the stand-in for the CUDA
+// driver.
 #include <sys/random.h>
 
 #include <chrono>
@@ -24,7 +25,8 @@ struct PointToPoint {
   std::size_t nbytes;
 };
 
-// Calls between ncclGroupStart and ncclGroupEnd; collectives are queued by the latter, in the order of the calls.
+// Calls between ncclGroupStart and ncclGroupEnd; ncclGroupEnd queues collectives in the order of
+// the calls.
 thread_local int group_depth = 0;
 thread_local std::vector<std::function<ncclResult_t()>> group;
 thread_local std::vector<PointToPoint> group_messages;
@@ -61,7 +63,7 @@ Reduction reduction(const Comm& comm, ncclDataType_t type, ncclRedOp_t op) {
   return {type, op, op < ncclNumOps ? 1.0 : comm.factors[static_cast<std::size_t>(op - ncclNumOps)]};
 }
 
-// Live device memory all along; host memory is no argument for NCCL.
+// Returns whether all of the range is live device memory; NCCL does not accept host memory.
 bool on_device(const void* address, std::size_t nbytes) {
   if (nbytes == 0) return true;
   standin_reach(address, nbytes, "an argument of NCCL");
@@ -277,7 +279,8 @@ STANDIN_API ncclResult_t ncclRecv(void* address, std::size_t count, ncclDataType
   return message(false, address, count, type, peer, comm, stream);
 }
 
-// Residence 0: the scalar is on the device and read when an operation runs, which the stand-in refuses; 1: on the host.
+// Creates an operator. Residence 0: the scalar is on the device and is read when an operation runs,
+// which the stand-in refuses; 1: on the host.
 STANDIN_API ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type, int residence,
                                                   ncclComm_t comm) {
   const auto found = find(comm);

@@ -1,4 +1,4 @@
-// What this stand-in needs of nccl.h, from NVIDIA's documentation.
+// Declares the part of nccl.h that the stand-in needs, from NVIDIA's documentation.
 #pragma once
 
 #include <cstddef>

@@ -35,7 +35,7 @@ std::byte* reach(const void* address, std::size_t nbytes) {
   return static_cast<std::byte*>(standin_reach(address, nbytes, "an NCCL operation"));
 }
 
-// This rank's contribution, as it is sent.
+// Returns this rank's contribution in the form that it sends.
 Bytes contribution(const void* send, std::size_t count, Reduction how) {
   const std::byte* const from = reach(send, count * size_of(how.type));
   Bytes own(from, from + count * size_of(how.type));
@@ -43,7 +43,7 @@ Bytes contribution(const void* send, std::size_t count, Reduction how) {
   return own;
 }
 
-// The sum over ranks, in their order, of `block`: what each sends to this rank.
+// Reduces `block` over all ranks in rank order; each rank sends its contribution to this rank.
 bool reduce_here(Comm& comm, std::vector<Transfer> transfers, const std::byte* block, void* receive, std::size_t count,
                  Reduction how) {
   const std::size_t nbytes = count * size_of(how.type);

@@ -1,4 +1,5 @@
-// A communicator: its operations run one after the other in the order of the calls, whatever their streams.
+// Defines a communicator: its operations run one after another in the order of the calls, whatever
+// their streams.
 #pragma once
 
 #include <atomic>
@@ -24,22 +25,22 @@ struct Comm {
   std::atomic<bool> aborted{false};
   std::atomic<ncclResult_t> error{ncclSuccess};
   std::uint64_t issued = 0;
-  void* last = nullptr;  // of standin_enqueue
+  void* last = nullptr;  // for standin_enqueue
   std::atomic<std::uint64_t> done{0};
-  std::vector<double> factors;  // of the operators made by ncclRedOpCreatePreMulSum; NaN: destroyed
+  std::vector<double> factors;  // of operators made by ncclRedOpCreatePreMulSum; NaN: destroyed
   int looked = 0;
 };
 
 using Work = std::function<void(Comm&)>;
 
 ncclResult_t enqueue(const std::shared_ptr<Comm>& comm, CUstream stream, Work work);
-ncclResult_t fail(ncclResult_t result, const std::string& text);  // ncclGetLastError says why
+ncclResult_t fail(ncclResult_t result, const std::string& text);  // ncclGetLastError returns the text
 const char* last_error();
 
 struct Reduction {
   ncclDataType_t type;
   ncclRedOp_t op;
-  double factor;  // of ncclRedOpCreatePreMulSum, as at the time of the call
+  double factor;  // of ncclRedOpCreatePreMulSum, at the time of the call
 };
 
 void reduce_all(Comm& comm, const void* send, void* receive, std::size_t count, Reduction how);

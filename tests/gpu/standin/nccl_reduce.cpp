@@ -14,7 +14,7 @@ std::uint16_t round_half(float value) {
   const float size = std::fabs(value);
   if (std::isnan(value)) return sign | 0x7e00;
   if (size >= 65520.0F) return sign | 0x7c00;
-  // Adding and taking away a power of two rounds to a multiple of the last place, ties to even.
+  // Adding and subtracting a power of two rounds to a multiple of the last place, ties to even.
   const int exponent = std::max(size == 0 ? -14 : std::ilogb(size), -14);
   const auto steps = static_cast<unsigned>(std::nearbyint(std::ldexp(size, 10 - exponent)));
   return static_cast<std::uint16_t>(sign | (steps + (static_cast<unsigned>(exponent + 14) << 10)));

@@ -77,7 +77,7 @@ void Room::join(const char* uuid, const std::function<void(const std::string&)>&
       throw ncclInvalidUsage;
     }
   }
-  if (duplicate) throw ncclRemoteError;  // those who share a device have gone
+  if (duplicate) throw ncclRemoteError;  // the ranks that share a device have left
 }
 
 bool Room::lost_a_peer() const {
@@ -106,7 +106,7 @@ bool Room::move(Transfer& transfer) {
 bool Room::exchange(std::vector<Transfer> transfers, const std::function<bool()>& keep_on) {
   for (int idle = 0;;) {
     bool moved = false, complete = true;
-    std::set<std::pair<int, bool>> busy;  // a ring holds the bytes of one transfer after the other
+    std::set<std::pair<int, bool>> busy;  // a ring holds the bytes of one transfer at a time
     for (Transfer& transfer : transfers) {
       if (transfer.left == 0 || busy.contains({transfer.peer, transfer.sends})) continue;
       moved = move(transfer) || moved;

@@ -1,5 +1,5 @@
-// The memory in which the ranks of an NCCL communicator meet, a file named by the unique id, and the exchange of bytes
-// through it: a ring for each pair of ranks.
+// Defines the shared memory of an NCCL communicator's ranks: a file named by the unique id, with a
+// ring for each pair of ranks, through which they exchange bytes.
 #pragma once
 
 #include <atomic>
@@ -32,9 +32,10 @@ class Room {
   Room(const ncclUniqueId& id, int rank, int size);
   ~Room();
 
-  // Waits for all ranks and compares their devices; throws what is returned, after saying why.
+  // Waits for all ranks and compares their devices. On an error, passes the reason to `say` and throws
+  // the result code.
   void join(const char* uuid, const std::function<void(const std::string&)>& say);
-  // Until all transfers are complete, or `keep_on` says no.
+  // Transfers until all transfers are complete, or `keep_on` returns false.
   bool exchange(std::vector<Transfer> transfers, const std::function<bool()>& keep_on);
   bool lost_a_peer() const;
 

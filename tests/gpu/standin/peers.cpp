@@ -1,4 +1,5 @@
-// Memory's side towards other processes: they open the memfd through /proc, which the same user may.
+// Implements the part of Memory for other processes: they open the memfd through /proc, as the same
+// user may.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ CUresult Memory::peer(const Ticket& ticket, Peer* peer) {
   if (peer->fd < 0) return CUDA_ERROR_INVALID_VALUE;
   void* const head = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, peer->fd, 0);
   peer->shared = static_cast<Shared*>(head);
-  if (head == MAP_FAILED || peer->shared->owner != ticket.owner) {  // another process has got its number
+  if (head == MAP_FAILED || peer->shared->owner != ticket.owner) {  // another process has this number now
     ::close(peer->fd);
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -81,7 +82,7 @@ CUresult Memory::close(CUdeviceptr address) {
   if (found == ranges_.end() || found->second.kind != Kind::opened) return CUDA_ERROR_INVALID_VALUE;
   if (--found->second.references > 0) return CUDA_SUCCESS;
   const std::size_t room = (found->second.size + kPage - 1) / kPage * kPage;
-  ::munmap(found->second.host, room);  // the addresses that callers saw stay reserved, so that a late use is seen
+  ::munmap(found->second.host, room);  // callers' addresses stay reserved, so that late uses are detected
   freed_[address] = found->second.size;
   ranges_.erase(found);
   return CUDA_SUCCESS;

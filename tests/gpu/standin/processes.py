@@ -1,4 +1,4 @@
-"""Where the stand-in is built, and processes that use it."""
+"""Processes that use the stand-in, and the folder in which it is built."""
 
 import functools
 import os
@@ -14,12 +14,12 @@ HERE = Path(__file__).resolve().parent
 
 @functools.cache
 def folder() -> Path:
-    """STANDIN_BUILD says where (build/standin)."""
+    """Returns the folder with the built stand-in: STANDIN_BUILD, or build/standin."""
     return build.build(os.environ.get("STANDIN_BUILD", HERE.parents[2] / "build" / "standin"))
 
 
 def start(program: str, device: int = 0, **environment: object) -> subprocess.Popen:
-    """A process that has `driver`; its output is the caller's to read."""
+    """Starts a process that has `driver`; the caller reads its output."""
     opening = f"import ctypes, sys; sys.path.insert(0, {str(HERE.parent)!r})\nfrom standin.driver import *\n"
     opening += f"driver = Driver({str(folder())!r}, {device})\n"
     variables = {**os.environ, **{name: str(value) for name, value in environment.items()}}

@@ -1,4 +1,4 @@
-// What the functions that queue something share.
+// Declares helpers of the functions that queue operations.
 #pragma once
 
 #include "cuda_abi.h"
@@ -8,6 +8,6 @@ namespace standin {
 
 CUresult queue(CUstream stream, Operation operation, Point* point = nullptr);
 Operation operation(std::function<void()> run);
-CUresult free_device(CUdeviceptr address);  // at once
+CUresult free_device(CUdeviceptr address);  // immediately
 
 }  // namespace standin

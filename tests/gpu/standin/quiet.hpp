@@ -1,5 +1,6 @@
-// How long the process has had the chance to call again and has not. Time in which the thread that called last was
-// ready to run, but others had the cores, does not count: otherwise a busy machine would change what runs before what.
+// Measures how long the process could have made a call and has not. Time in which the last calling
+// thread was ready but had no core does not count. Otherwise load on the machine would change the
+// order of operations.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,7 @@ namespace standin {
 class Quiet {
  public:
   void called();
-  void inside(bool yes);         // a call is under way, and does not wait for the device: not quiet
+  void inside(bool yes);         // a call that does not wait for the device is active: not quiet
   bool lasts(long nanoseconds);  // since the last call
 
  private:

@@ -38,7 +38,7 @@ long number_of(const char* variable, long otherwise) {
   return *value == 0 ? otherwise : std::atol(value);
 }
 
-std::string plain(std::string name) {  // without the version that cuda.h hides from its users
+std::string plain(std::string name) {  // without the version suffix that cuda.h hides
   if (name.size() > 3 && name[name.size() - 3] == '_' && name[name.size() - 2] == 'v') name.resize(name.size() - 3);
   return name;
 }

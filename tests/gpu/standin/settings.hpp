@@ -1,4 +1,5 @@
-// What every call goes through first: counting, faults, errors that stick, calls to be ignored, and the drawn numbers.
+// Defines the common first steps of every call: counting, faults, persistent errors, ignored calls,
+// and random draws.
 #pragma once
 
 #include <atomic>
@@ -15,19 +16,19 @@
 
 namespace standin {
 
-// While any thread captures a graph, many calls of the driver are refused to threads whose mode is not relaxed. Each
-// such call also ends the capture.
-extern std::atomic<int> captures;  // streams from which graphs are being captured
+// While any thread captures a graph, the driver refuses many calls of threads whose mode is not
+// relaxed. A refused call also ends the capture.
+extern std::atomic<int> captures;  // streams that are being captured into graphs
 extern thread_local int capture_mode;
 bool ends_a_capture();
 
-extern thread_local bool aside;  // this thread's calls are not ours but torch's or CuPy's own
+extern thread_local bool aside;  // torch or CuPy itself makes this thread's calls
 
 enum class Need {
   nothing,
   initialised,
   context,
-  release,  // as context, but what is given back is so even after the device is lost, so that leaks can be counted
+  release,  // as context, but releases work even after the device is lost, so that leaks can be counted
 };
 
 class Settings {
@@ -38,15 +39,15 @@ class Settings {
   std::optional<CUresult> enter(const char* function, const void* caller, Need need);
   void faults(const char* list);
   void ignore(const char* list);
-  bool takes_fault(const std::string& kind);  // counts
+  bool takes_fault(const std::string& kind);  // counts the call
   long calls(const std::string& name);
   long places(const std::string& name);
   void reset_calls();
 
-  std::uint64_t draw(std::uint64_t stream, std::uint64_t sequence) const;  // the same under the same seed
+  std::uint64_t draw(std::uint64_t stream, std::uint64_t sequence) const;  // depends on the seed and the arguments only
   CUresult stuck() const { return stuck_.load(); }
-  void stick(CUresult error);    // the first one stays
-  static std::string kernels();  // asked for when it is needed: tests of one process come in any order
+  void stick(CUresult error);    // the first error stays
+  static std::string kernels();  // read when needed: tests of one process may set it late
 
   std::atomic<bool> initialised{false};
   std::atomic<std::uint64_t> seed{0};
@@ -59,7 +60,7 @@ class Settings {
 
  private:
   struct Fault {
-    long at = 0, count = 0;  // at 0: always
+    long at = 0, count = 0;  // at 0: every call
   };
   bool ignored(const std::string& name, const void* caller);
   bool takes_fault_locked(const std::string& kind);
@@ -86,7 +87,7 @@ struct Inside {
 
 }  // namespace standin
 
-// The first line of every function of the API.
+// Begins every function of the API.
 #define STANDIN_ENTER(need)                                                                               \
   const ::standin::Inside inside_call;                                                                    \
   if (const auto done =                                                                                   \

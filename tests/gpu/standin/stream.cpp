@@ -11,8 +11,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr long kLongestHoldNs = 50000000;               // also a process that calls all the time goes on
-constexpr auto kLongestTurn = std::chrono::seconds(1);  // that a call waits for its fast operation
+constexpr long kLongestHoldNs = 50000000;               // limits holds in a process that calls all the time
+constexpr auto kLongestTurn = std::chrono::seconds(1);  // limits how long a call waits for its fast operation
 
 bool delays() { return Settings::get().delay_us.load() > 0; }
 
@@ -53,7 +53,7 @@ void Scheduler::close(const std::shared_ptr<Stream>& stream) {
   stream->work.notify_one();
 }
 
-// Something has happened that others may have waited for. A stream without work has not.
+// Wakes all callers and streams that may wait for this change. A stream without work is not woken.
 void Scheduler::announce() {
   changed_.notify_all();
   for (const auto& stream : streams_) {
@@ -66,7 +66,7 @@ void Scheduler::reseed() {
   created_ = 0;
 }
 
-// The legacy stream and the blocking streams of its context wait for each other.
+// Orders the legacy stream and the blocking streams of its context after each other.
 void Scheduler::order_by_default(const std::shared_ptr<Stream>& stream, Operation& operation) {
   if (!stream->blocking) return;
   for (const auto& other : streams_) {
@@ -93,7 +93,7 @@ Point Scheduler::enqueue(const std::shared_ptr<Stream>& stream, Operation operat
     std::thread([this, stream] { serve(stream); }).detach();
   }
   lock.unlock();
-  stream->work.notify_one();  // who is woken while this has the lock sleeps once more
+  stream->work.notify_one();  // a thread woken while this one has the lock sleeps again
   if (!at_once) return point;
   lock.lock();
   changed_.wait_for(lock, kLongestTurn, [&] { return point.reached() || stopping(); });
@@ -109,14 +109,15 @@ bool Scheduler::ready(const Stream& stream) const {
   return !stream.busy && !stream.queue.empty() && std::ranges::all_of(stream.queue.front().after, &Point::reached);
 }
 
-// Whether a stream's first operation may run by right: it is fast, or somebody waits for it.
+// Returns whether a stream's first operation may run without a draw: it is fast, or a caller waits
+// for it.
 bool Scheduler::entitled(const Stream& stream) const {
   return !delays() || stream.queue.front().fast || stream.demanded >= stream.queue.front().sequence;
 }
 
 bool Scheduler::permitted(const Stream& stream) const {
   if (entitled(stream)) return true;
-  // What may run by right comes first, however long its thread takes to be given a core.
+  // Entitled operations run first, however long their threads take to get a core.
   if (turn_taken_ || std::ranges::any_of(streams_, [&](const auto& s) { return ready(*s) && entitled(*s); }))
     return false;
   const Operation& front = stream.queue.front();
@@ -136,7 +137,7 @@ bool Scheduler::chosen(const Stream& stream) const {
   });
 }
 
-// What the documentation orders before a point, and nothing else.
+// Demands the operations that the documentation orders before a point, and no others.
 void Scheduler::demand(const Point& point) {
   if (point.slot != nullptr) {
     std::uint64_t wanted = point.slot->wanted.load();
@@ -152,7 +153,7 @@ void Scheduler::demand(const Point& point) {
   announce();
 }
 
-// A peer waits for a record that this stream holds: it is demanded as if somebody waited here.
+// Demands the records of this stream that a peer waits for, as if a caller here waited for them.
 void Scheduler::heed_peers(Stream& stream) {
   for (const Operation& operation : stream.queue) {
     if (operation.records == nullptr || operation.records->wanted.load() < operation.value) continue;
@@ -218,7 +219,7 @@ void Scheduler::run_front(std::unique_lock<std::mutex>& lock, Stream& stream) {
       }
     }
   }
-  operation.run = nullptr;  // what it holds may need the mutex
+  operation.run = nullptr;  // the objects that it holds may need the mutex
   lock.lock();
   if (operation.exclusive) turn_taken_ = false;
   stream.busy = false;
@@ -230,7 +231,7 @@ void Scheduler::serve(std::shared_ptr<Stream> stream) {
   std::unique_lock lock(mutex_);
   while (!stopping() && !(stream->closing && stream->queue.empty())) {
     heed_peers(*stream);
-    // After a loss nothing is waited for: the queue runs empty and does nothing.
+    // After a loss the queue is emptied without waits and without execution.
     const bool lost = Settings::get().stuck() != CUDA_SUCCESS;
     if (!stream->queue.empty() && (lost || (ready(*stream) && permitted(*stream) && chosen(*stream)))) {
       run_front(lock, *stream);
@@ -247,7 +248,7 @@ void Scheduler::stop() {
   std::unique_lock lock(mutex_);
   stopping_ = true;
   announce();
-  // Bounded: a host function may wait for a lock that nobody gives back any more.
+  // Bounded: a host function may wait for a lock that is never released.
   changed_.wait_for(lock, std::chrono::seconds(2), [&] { return threads_ == 0; });
 }
 

@@ -1,15 +1,17 @@
-// Streams and the order in which their operations run.
+// Defines streams and the order in which their operations run.
 //
-// Every stream is a thread. With a delay of 0 each runs what it has as fast as it can. With a delay the order is the
-// least convenient one that the documentation allows, and drawn from the seed alone:
-// - Under a seed a stream is slow, fast or mixed. A fast operation runs as soon as what it must follow has run, and the
-//   call that queued it does not return before; a slow one is held back until somebody waits for it, or polls for it
-//   several times, or this process has made no call for its drawn delay.
-// - Waiting demands exactly what the documentation orders: the stream up to there, and what its event waits name. What
-//   is only *probably* finished by then has not begun.
-// - One operation runs at a time; among several that may run the drawn number decides.
-// So a copy in a stream that does not wait for the kernel that fills its source reads old bytes under every seed that
-// makes the kernel's stream slow, however the machine is loaded.
+// Every stream is a thread. With a delay of 0 each thread runs its operations as fast as it can. With a
+// delay the order is the least convenient one that the documentation allows, and depends on the seed
+// alone:
+// - A seed makes a stream slow, fast or mixed. A fast operation runs once its predecessors have run,
+//   and the call that queued it returns afterwards. A slow operation is delayed until a caller waits for
+//   it, or polls for it several times, or the process has made no call for the delay drawn for it.
+// - A wait demands exactly the operations that the documentation orders: the stream up to this point,
+//   and the records that its event waits name. Operations that have only *probably* finished by then
+//   have not begun.
+// - One operation runs at a time; among several that may run, the draw decides.
+// For example, a copy in a stream that does not wait for the kernel that fills its source reads old
+// bytes under every seed that makes the kernel's stream slow, at any load of the machine.
 #pragma once
 
 #include <atomic>
@@ -32,7 +34,7 @@ struct EventSlot {  // an interprocess event, in memory that its processes share
   std::atomic<std::uint64_t> issued, completed, wanted;
 };
 
-struct Point {  // everything of a stream up to here, or an interprocess event's record
+struct Point {  // all operations of a stream up to here, or an interprocess event's record
   std::shared_ptr<Stream> stream;
   std::uint64_t sequence = 0;
   EventSlot* slot = nullptr;
@@ -44,9 +46,9 @@ struct Point {  // everything of a stream up to here, or an interprocess event's
 struct Operation {
   std::function<void()> run;
   std::vector<Point> after;
-  bool exclusive = true;         // takes the device's only turn: nothing that may wait for others
-  bool always = false;           // runs after the device is lost, too
-  EventSlot* records = nullptr;  // completes it
+  bool exclusive = true;         // takes the device's only turn; false if it may wait for other operations
+  bool always = false;           // runs even after the device is lost
+  EventSlot* records = nullptr;  // its end completes this event
   std::uint64_t value = 0;
   std::uint64_t sequence = 0, drawn = 0;
   bool fast = false;
@@ -61,7 +63,7 @@ struct Stream {
   // Guarded by the scheduler's mutex:
   std::deque<Operation> queue;
   std::uint64_t tail = 0, done = 0, demanded = 0;
-  std::condition_variable work;  // what its thread sleeps on
+  std::condition_variable work;  // its thread sleeps on it
   int polls = 0;
   bool busy = false, closing = false, started = false;
   std::atomic<bool> capturing{false};
@@ -72,15 +74,15 @@ class Scheduler {
   static Scheduler& get();
 
   std::shared_ptr<Stream> create(Context* context, bool blocking, bool legacy, int priority);
-  void close(const std::shared_ptr<Stream>& stream);  // what it holds still runs
+  void close(const std::shared_ptr<Stream>& stream);  // its queued operations still run
   Point enqueue(const std::shared_ptr<Stream>& stream, Operation operation);
   Point tail(const std::shared_ptr<Stream>& stream);
   void wait(const Point& point);       // until it is reached or the device is lost
-  bool poll(const Point& point);       // whether it is reached
-  void drain(const Context* context);  // null: all
-  void reseed();                       // streams made from now on are numbered from 0
+  bool poll(const Point& point);       // returns whether it is reached
+  void drain(const Context* context);  // null: all contexts
+  void reseed();                       // later streams are numbered from 0
   bool stopping() const { return stopping_.load(); }
-  void stop();  // at the process's end: running operations end, no other begins
+  void stop();  // at the process's end: running operations end, no further ones begin
 
  private:
   void serve(std::shared_ptr<Stream> stream);
@@ -96,7 +98,7 @@ class Scheduler {
   long nap_us(const Stream& stream) const;
 
   std::mutex mutex_;
-  std::condition_variable changed_;  // what callers sleep on
+  std::condition_variable changed_;  // callers sleep on it
   std::vector<std::shared_ptr<Stream>> streams_;
   std::uint64_t created_ = 0;
   bool turn_taken_ = false;

@@ -1,7 +1,9 @@
-// An MPI that takes addresses of the stand-in's devices: what lies before the real library, under its name, and has it
-// do everything else. Handles are integers in some libraries and pointers in others, and are handed on as they come.
+// Implements an MPI that accepts addresses of the stand-in's devices. It is loaded before the real
+// library, under its name, and forwards all calls to it. Handles are integers in some libraries and
+// pointers in others, and are forwarded unchanged.
 //
-// Messages go to and from device memory, which must be alive. STANDIN_MPI=lies: what lies there is lost.
+// Messages are sent from and received into device memory, which must be alive. With
+// STANDIN_MPI=lies, their data is lost.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,7 +20,7 @@ int PMPI_Irecv(void*, int, Handle, int, int, Handle, void*);
 
 namespace {
 
-// Where MPI itself finds the bytes of a buffer of so many.
+// Returns the address at which MPI itself finds the bytes of a buffer of `nbytes` bytes.
 void* place_of(const void* data, int nbytes, const char* who) {
   static const char* const kind = std::getenv("STANDIN_MPI");
   static void* const nowhere = std::calloc(std::size_t{1} << 20, 1);

@@ -45,7 +45,7 @@ def what_works_on_the_hosts_memory_alone_says_so(here: Here) -> None:
 
 @case
 def calls_that_ranks_disagree_on_leave_the_next_ones_right(here: Here) -> None:
-    """Tests small and large arrays: ranks exchange their memory locations in the next call if a mismatch prevented it."""
+    """Tests that ranks exchange their memory locations in the next call if a mismatch prevented it."""
     if here.size == 1:
         return
     for count in (10, 70_000, 100_000):

@@ -156,10 +156,10 @@ def case_the_host_does_not_wait():
 
 
 def case_memory_that_goes_early():
-    """Drops tensors of handles that no rank waits for, before and after their end, and of one that another stream
-    waits for.
+    """Drops tensors of handles before and after their end, without waits.
 
-    Their memory must not be written once other tensors use it.
+    The tensors of another handle are dropped after a wait on another stream. No operation may write to the memory of
+    dropped tensors once other tensors use it.
     """
     other, count, before = cuda.Stream(), 200_000, cuda.memory_allocated()
     for turn in range(8):

@@ -55,9 +55,7 @@ def trained(device, train=plain, net=None, **options):
 
 
 def equal(mine, theirs):
-    """Compares bits on the stand-in, whose arithmetic is equal; with a tolerance on a GPU, which adds in another
-    order.
-    """
+    """Compares bits on the stand-in. A GPU adds in another order and needs a tolerance."""
     if REAL:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         return

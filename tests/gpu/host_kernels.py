@@ -96,8 +96,9 @@ def library(form: str = "c++") -> ctypes.CDLL:
 
 
 def entry(which: str, *numbers: int) -> tuple[str, str, int]:
-    """Returns a kernel's name, its module, and the parts of an element, for reduce (dtype, op), pack (from, to) or
-    scale (dtype).
+    """Returns a kernel's name, its module, and the parts of an element.
+
+    `which` and `numbers`: reduce (dtype, op), pack (from, to) or scale (dtype).
     """
     name, module = ctypes.create_string_buffer(64), ctypes.create_string_buffer(32)
     parts = getattr(library(), f"test_{which}_entry")(*numbers, name, module)

@@ -42,7 +42,7 @@ class Array:
 
 
 def edges(unit: np.dtype, floating: int | None) -> np.ndarray:
-    """Returns edge values: around zero, the least, the largest; for floating dtypes also NaNs and infinities, as bits."""
+    """Returns edge values as bits: near zero, the least, the largest; for floating dtypes also NaNs and infinities."""
     bits = 8 * unit.itemsize
     top = 1 << (bits - 1)
     values = [0, 1, 2, top - 1, top, top + 1, 2 * top - 1]

@@ -1,5 +1,4 @@
-"""Removes each wait for an event from ringcomm's code, one after another: some seed must show that the wait was
-needed.
+"""Removes each wait for an event from ringcomm's code in turn: some seed must show that it was needed.
 
     RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
 

@@ -17,9 +17,7 @@ SEEDS = {ranks: int(os.environ.get("API_SEEDS", "1")) for ranks in (1, 2, 3)}
 
 
 def variables(**more: str) -> dict[str, str]:
-    """Returns the variables of a job with two GPUs whose streams lag; with TEST_GPU=device, of one on this machine's
-    GPUs.
-    """
+    """Returns the variables of a job with two GPUs whose streams lag, or with TEST_GPU=device on real GPUs."""
     if ON_DEVICE:
         return {"RINGCOMM_CUDA_LIBRARY": "libcuda.so.1", "PYTHONPATH": str(HERE)} | more
     standin = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_DEVICES": "2", "STANDIN_DELAY_US": "1000"}

@@ -168,7 +168,7 @@ def test_every_half_is_cast(dtype, to):
 
 @pytest.mark.parametrize("dtype, to", [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)], ids=lambda i: DTYPES[i])
 def test_casts_beside_ties(dtype, to):
-    """Tests values around every 16-bit float, or many floats: the value, the rounding threshold, and their neighbours."""
+    """Tests every 16-bit float, or many floats: the value, the next rounding threshold, and their neighbours."""
     bits = np.uint32 if dtype == 2 else np.uint64
     lost = {(2, 0): 13, (2, 1): 16, (3, 0): 42, (3, 1): 45, (3, 2): 29}[dtype, to]
     halves = Array(min(to, 1), 1 << 16, 0)

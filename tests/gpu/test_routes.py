@@ -1,5 +1,4 @@
-"""Tests every route of GPU arrays on the stand-in: right results under random delays, wrong ones without any single
-wait.
+"""Tests every route of GPU arrays on the stand-in: right results under delays, and every wait is needed.
 
 GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more. TEST_GPU=device runs on this machine's GPUs, without the
 tests that need a stand-in.

@@ -113,16 +113,14 @@ class Memory:
                 self._take_back_unmarked()
 
     def record(self, address: int, stream: int) -> None:
-        """Performs `Tensor.record_stream`: a stream uses the storage at this address until its present operations are
-        done.
-        """
+        """Performs `Tensor.record_stream`: the present operations of a stream use the storage at this address."""
         self.live[address].used_on.add(stream)
 
     def block_of(self, tensor: torch.Tensor) -> Block:
         return self.live[tensor.untyped_storage().data_ptr()]
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a CPU tensor over the memory of a device tensor. The caller ensures that no operation writes to it."""
+        """Returns a CPU tensor over a device tensor's memory. The caller ensures that no operation writes to it."""
         storage = self.block_of(tensor).bytes.untyped_storage()
         return torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
 

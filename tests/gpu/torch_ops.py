@@ -95,9 +95,7 @@ class Operations:
     # Operations that differ from those on the host
 
     def copy_(self, to: torch.Tensor, given: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """Copies as CUDA does: pageable memory has been read or written when the call returns; pinned memory need not
-        be.
-        """
+        """Copies as CUDA does: on return, pageable memory has been read or written; pinned memory need not be."""
         mine, theirs = to.device.type == self._name, given.device.type == self._name
         if theirs and to.device != given.device:
             stream = self._stream(given.device.index)

@@ -1,8 +1,9 @@
-"""A training whose every bit can be checked: a network with batch normalisation, Adam, a schedule, an elastic sampler.
+"""A training with reproducible bits: a network with batch normalisation, Adam, a schedule, and an elastic sampler.
 
-``elastic_digits.py FOLDER STEPS [RANK:STEP]``: in an elastic job; that rank of the first generation is killed then.
-``elastic_digits.py FOLDER STEPS --from FILE --to FILE``: on ranks that do not change, from one file to another: what a
-job must come to, one membership after the other. DIGITS_DEVICE=standin: on the device of tests/gpu.
+``elastic_digits.py FOLDER STEPS [RANK:STEP]``: in an elastic job; kills that rank of the first
+generation at that step.
+``elastic_digits.py FOLDER STEPS --from FILE --to FILE``: on fixed ranks, from one file to another: the reference for
+each membership of a job. DIGITS_DEVICE=standin: on the device of tests/gpu.
 """
 
 from __future__ import annotations

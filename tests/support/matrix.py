@@ -1,10 +1,11 @@
-"""Installs ringcomm with different versions of Python, frameworks, NumPy and MPI, and writes which combinations run
-into docs/compatibility.md.
+"""Installs ringcomm with different versions of Python, frameworks, NumPy and MPI, and tests each combination.
+
+It writes the results into docs/compatibility.md.
 
     python tests/support/matrix.py [--cells 3.12 openmpi] [--pythons FOLDER]     # make test-matrix runs all cells
 
-A cell is one combination. Its environment is kept in build/matrix; `uv`, which makes it, links the packages that
-environments share. A cell that cannot be tried here leaves its row of the table as it is.
+A cell is one combination. `uv` makes its environment in build/matrix, and links the packages that environments share.
+A cell that this machine cannot test leaves its row of the table unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drawn calls of a communicator and the results that NumPy gives for them, for every rank.
+"""Random calls of a communicator, and their results on every rank, computed with NumPy.
 
 `drawn_step` draws one step from any source of small numbers, so that hypothesis and a seeded generator draw the same
 programs. `cases` computes a collective's arguments and results of all ranks. model_ranks.py makes the calls.

@@ -1,7 +1,7 @@
-"""One rank of a drawn program: makes each step's calls and compares their results with what model_calls.py computes.
+"""One rank of a random program: makes each step's calls and compares their results with those of model_calls.py.
 
-All ranks run the same steps. Whatever depends on a step depends on its numbers, the rank and the group's size alone, so
-ranks as threads, ranks under mpiexec and hypothesis, which leaves out steps to shrink a program, need no coordination.
+All ranks run the same steps. Each choice depends on the step's numbers, the rank and the group's size alone. Ranks as
+threads, ranks under mpiexec, and hypothesis, which removes steps to shrink a program, therefore need no coordination.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MOST_GROUPS = 4
 
 
 class Pending(NamedTuple):
-    """A call that has been started and not been waited for."""
+    """A started call that the rank has not waited for."""
 
-    number: int  # of its step
+    number: int  # the number of its step
     group: int
     finish: Callable[[], None]  # waits for it and checks its result
 
 
 class Started(NamedTuple):
-    """A collective that can be called again. `start` calls it, and returns what finishes it unless it is blocking."""
+    """A collective that can be called again. `start` calls it; unless it blocks, returns a function that completes it."""
 
     number: int
     group: int
@@ -42,8 +42,8 @@ class Rank:
     """Runs a program on a communicator.
 
     Args:
-        comm: of all ranks; it stays open.
-        steps: the same on every rank.
+        comm: the communicator of all ranks; it stays open.
+        steps: identical on every rank.
     """
 
     def __init__(self, comm: ringcomm.Communicator, steps: Sequence[Step]) -> None:

@@ -1,14 +1,14 @@
-"""Runs a function of a test module on MPI ranks, with a time limit, and sees that nothing is left of it.
+"""Runs a function of a test module on MPI ranks, with a time limit, and checks that no process outlives it.
 
 def program(count):                       # at the top level of the test module
     import ringcomm
     ...
 
 result = mpi_case.run(3, program, 10)               # on 3 ranks, which run other cases too; raises if it fails
-result = mpi_case.run(3, program, 10, alone=True)   # in a job of its own: how it starts or ends is what is tested
-result = mpi_case.start(3, program, 10)             # in a job of its own that may fail: look at status and text
+result = mpi_case.run(3, program, 10, alone=True)   # in a separate job, to test its start or end
+result = mpi_case.start(3, program, 10)             # in a separate job that may fail: see status and text
 
-`run` shuts ringcomm down after `program` and puts `variables` back; a program leaves no other traces in its process.
+`run` shuts ringcomm down after `program` and restores `variables`; a program must not change its process otherwise.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class Result:
 def start(
     size: int, program: Callable[..., Any], *arguments: Any, limit: float = 120, variables: dict[str, str] | None = None
 ) -> Result:
-    """Starts a case in a separate job; with `size` 0, without a launcher. Fails if it runs longer than `limit`
-    seconds.
-    """
+    """Starts a separate job; with `size` 0, without a launcher. Fails if it runs longer than `limit` seconds."""
     job = uuid.uuid4().hex
     launch = [str(LAUNCHER), "-n", str(size)] if size else []
     command = [
@@ -132,9 +130,7 @@ def _run_in_pool(
 
 
 def output_of(arguments: Sequence[str | Path], folder: Path, ranks: int = 0) -> str:
-    """Returns the output as `launching.output_of` does, from a shared job: for programs whose start and end are not
-    tested.
-    """
+    """Returns the output as `launching.output_of` does, from a shared job. The program's start and end are not tested."""
     return run(ranks, run_python, [str(one) for one in arguments], str(folder), limit=240).output
 
 

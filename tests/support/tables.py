@@ -19,7 +19,7 @@ def write_rows(page: Path, name: str, rows: Sequence[str]) -> None:
 
 
 def loaded(library: Path, folder: Path) -> dict[str, str]:
-    """Returns the variables by which mpi4py loads an MPI library; MPICH's kind needs a link in `folder`, which exists."""
+    """Returns the variables by which mpi4py loads an MPI library; for MPICH's kind, makes a link in `folder`."""
     if library.name.startswith("libmpi.so.40"):
         return {"MPI4PY_LIBMPI": str(library)}
     (link := folder / "libmpi.so.12").unlink(missing_ok=True)

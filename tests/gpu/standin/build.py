@@ -33,9 +33,7 @@ def _object(source: Path, command: list[str], headers: str, folder: Path) -> Pat
 
 
 def build(folder: str | os.PathLike[str], extra_flags: tuple[str, ...] = ()) -> Path:
-    """Builds libcuda.so.1 and libnccl.so.2 in `folder`, and returns it. Several processes may call it at the same
-    time.
-    """
+    """Builds libcuda.so.1 and libnccl.so.2 in `folder`, and returns it. Processes may call it concurrently."""
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     command = [os.environ.get("CXX", "g++"), *FLAGS, *extra_flags]

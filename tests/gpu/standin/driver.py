@@ -32,9 +32,7 @@ def words(*numbers: int) -> list[ctypes.c_uint64]:
 
 
 class Driver:
-    """The driver: `driver.cuMemFree_v2(address)`. Integers are passed as 64 bits, which the ABI allows for narrower
-    ones.
-    """
+    """The driver: `driver.cuMemFree_v2(address)`. Integers are passed as 64 bits, as the ABI allows."""
 
     def __init__(self, folder: str | os.PathLike[str], device: int = 0) -> None:
         self.library = ctypes.CDLL(str(Path(folder) / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)

@@ -1,5 +1,7 @@
-"""Builds an MPI that accepts addresses of the stand-in's devices: a library loaded before the real one, under its
-name.
+"""Builds an MPI that accepts addresses of the stand-in's devices.
+
+It is a library that is loaded before the real one, under its name.
+
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def case_other_rows_than_were_traced():
 
 
 def case_python_runs_while_a_graph_waits():
-    """Rank 0 enters the graph only after a thread of each other rank has run while that rank's main thread waits there."""
+    """Rank 0 enters the graph only after a thread of each other rank has run while that main thread waits there."""
     by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
     function = jax.jit(lambda x: rc.allreduce(x, name="meanwhile"))
     if rc.rank() == 0:

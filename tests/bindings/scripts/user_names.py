@@ -25,7 +25,7 @@ def mlp() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    """Returns a network with weights of more than 64 KiB, whose gradients stay in the memory that autograd allocated."""
+    """Returns a network with weights above 64 KiB, whose gradients stay in the memory that autograd allocated."""
     return nn.Sequential(nn.Linear(5, 1800), nn.Tanh(), nn.Linear(1800, 2)).double()
 
 

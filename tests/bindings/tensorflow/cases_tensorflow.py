@@ -28,12 +28,12 @@ DTYPES = [
 
 
 def dtypes():
-    """Every graph is made anew for each, by each rank: on many ranks fewer of them."""
+    """Returns the dtypes to test: fewer on many ranks, because every rank builds a new graph for each dtype."""
     return DTYPES if hvd.size() <= 3 else DTYPES[1::5]
 
 
 def values(dtype, shape, rank, first=0):
-    """Small whole numbers, so that sums are exact."""
+    """Returns small whole numbers, so that sums are exact."""
     numbers = (np.arange(first, first + np.prod(shape, dtype=int)).reshape(shape) + rank) % 3
     return tf.cast(tf.constant(numbers), dtype)
 
@@ -43,7 +43,7 @@ def everybody(dtype, shape):
 
 
 def both(function, *inputs):
-    """Eagerly, and out of a function's graph with unknown shapes."""
+    """Yields eager results, and results of a function's graph with unknown shapes."""
     yield function(*inputs)
     unknown = [tf.TensorSpec(None, one.dtype) for one in inputs]
     yield tf.function(function, input_signature=unknown)(*inputs)
@@ -91,7 +91,7 @@ def case_moves():
 def case_alltoall_with_splits():
     rank, size = hvd.rank(), hvd.size()
     splits = tf.constant([rank + to for to in range(size)], tf.int64)
-    rows = tf.fill([int(tf.reduce_sum(splits)) + 1, 2], float(rank))  # the last stays here
+    rows = tf.fill([int(tf.reduce_sum(splits)) + 1, 2], float(rank))  # the last row is not sent
     expected = np.concatenate([np.full((one + rank, 2), one, np.float32) for one in range(size)])
     for received, counts in both(lambda x, s: hvd.alltoall(x, splits=s), rows, splits):
         equal(received, expected)
@@ -172,7 +172,7 @@ def case_gradients():
     rank, size = hvd.rank(), hvd.size()
     x = tf.Variable(tf.reshape(tf.range(2.0 * size), [size, 2]) + float(rank))
     mine = x.numpy()
-    mean = 2 * (mine - rank) + (size - 1)  # of twice the ranks' values
+    mean = 2 * (mine - rank) + (size - 1)  # twice the mean of the ranks' values
     splits = [1] * size
 
     expected = {
@@ -197,7 +197,7 @@ def case_gradients():
 
 def case_gradients_of_extremes_and_products():
     rank, size = hvd.rank(), hvd.size()
-    # Columns: one extreme at a rank; a tie of all; a tie of the first two.
+    # The columns: an extreme on one rank; equal values on all ranks; equal values on the first two.
     x = tf.Variable([float(rank), 5.0, 3.0 if rank < 2 else 2.0 - rank])
     given = tf.constant([[float(10 * r + column) for column in range(3)] for r in range(size)])
     sums = given.numpy().sum(0)
@@ -212,7 +212,7 @@ def case_gradients_of_extremes_and_products():
     for result in both(lambda x: gradient(hvd.Max, x), tf.convert_to_tensor(x)):
         np.testing.assert_allclose(result, expected, rtol=1e-6)
     np.testing.assert_allclose(gradient(hvd.Min, -x), expected, rtol=1e-6)
-    # Columns: no zero, a zero of the last rank, zeros of all.
+    # The columns: no zero, a zero on the last rank, zeros on all ranks.
     rows = np.array([[r + 1.0, r + 1.0 - size, 0.0] for r in range(size)], np.float32)
     others = np.delete(rows, rank, 0).prod(0)
     np.testing.assert_allclose(gradient(hvd.Product, tf.constant(rows[rank])), sums * others, rtol=1e-6)
@@ -233,7 +233,8 @@ def case_gradients_of_gradients():
     rank, size = hvd.rank(), hvd.size()
     x = tf.Variable(tf.ones([size, 2]) * (rank + 1.0))
     splits = [1] * size
-    # Of the sum of cubes, times ones; where gradients are averaged on their way, so are those of them.
+    # The function is the sum of cubes. If gradients are averaged, the gradients of gradients are
+    # averaged too.
     mean = (size + 1) / 2
     expected = {
         "sum": (lambda: hvd.allreduce(x, op=hvd.Sum), 6.0 * size**3 * mean),
@@ -328,7 +329,7 @@ def case_loops_and_branches():
 
 
 def case_nameless_operations_pair_by_their_order():
-    """TensorFlow counts tensors, scopes and branches, of which ranks make different numbers here."""
+    """TensorFlow numbers tensors, scopes and branches; here ranks create different numbers of them."""
     rank, size = hvd.rank(), hvd.size()
     inner = tf.function(lambda x: hvd.allreduce(x * x, op=hvd.Sum))
 
@@ -347,7 +348,7 @@ def case_nameless_operations_pair_by_their_order():
         return first, second, third, tape.gradient(loss, x)
 
     given = tf.fill([3], float(rank))
-    for _ in range(rank):  # one more trace
+    for _ in range(rank):  # a different number of traces on each rank
         inner.get_concrete_function(tf.TensorSpec([2 + rank]))
     total = size * (size - 1) / 2
     for _ in range(2):
@@ -357,7 +358,7 @@ def case_nameless_operations_pair_by_their_order():
 
 
 def case_gradients_of_branches_and_loops_pair_by_their_place():
-    """TensorFlow counts the graphs of these gradients too, of which ranks have made different numbers here."""
+    """TensorFlow also numbers the graphs of these gradients; here ranks create different numbers of them."""
     rank, size = hvd.rank(), hvd.size()
     for _ in range(rank):
         tf.function(lambda x: tf.cond(x > 0, lambda: x, lambda: -x))(tf.constant(1.0))
@@ -477,7 +478,7 @@ def raised(error, *words):
 
 
 def case_python_runs_while_a_graph_waits():
-    """Rank 0 comes to the graph only after a thread of each other rank has run, while its main thread waits there."""
+    """Rank 0 enters the graph only after a thread of each other rank has run while that main thread waits there."""
     by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
     function = tf.function(lambda x: hvd.allreduce(x, name="meanwhile"))
     if hvd.rank() == 0:
@@ -550,7 +551,7 @@ def case_bad_arguments():
 
 
 def case_jit_compile():
-    """XLA cannot hold the op: one error on every rank when it is traced, however deep."""
+    """XLA cannot contain the op, so tracing raises one error on every rank, at any nesting depth."""
     compiled = tf.function(lambda x: hvd.allreduce(x), jit_compile=True)
     plain = tf.function(lambda x: hvd.allreduce(x))
     for function in (compiled, tf.function(compiled), tf.function(lambda x: plain(x), jit_compile=True)):
@@ -586,7 +587,7 @@ def case_questions():
 
 
 def case_join():
-    """A rank that has joined counts as zeros."""
+    """A rank that has joined contributes zeros."""
     rank, size = hvd.rank(), hvd.size()
     function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum, name="joined"))
     for step in range(rank + 1):
@@ -596,7 +597,7 @@ def case_join():
 
 # ---- training --------------------------------------------------------------------------------------------------------
 def train(optimizer, share, in_function, sparse_as_dense=False, **options):
-    """The weights after some steps on batches of 12 rows, of which this rank has its share, if it has one."""
+    """Returns the weights after some steps on batches of 12 rows. This rank trains on its shard, or on all rows."""
     import keras
 
     random = np.random.default_rng(0)
@@ -769,7 +770,7 @@ def case_sync_batch_normalization_of_a_set():
     layer = hvd.SyncBatchNormalization(process_set=some)
     copy = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
     assert copy.process_set is some
-    copy(tf.fill([2, 1], float(rank)), training=True)  # ranks outside of the set take part in nothing
+    copy(tf.fill([2, 1], float(rank)), training=True)  # ranks outside of the set do not take part
     hvd.remove_process_set(some)
     with raised(ValueError, "add_process_set"):
         type(layer).from_config(layer.get_config())
@@ -796,7 +797,7 @@ def case_helpers_of_horovod():
 
 
 def case_without_the_library():
-    """numpy_function runs the same sites."""
+    """Graph operations also run by numpy_function, without the library of ops."""
     size = hvd.size()
     known = library.op
     library.op = lambda: None
@@ -810,7 +811,7 @@ def case_without_the_library():
 
 
 def case_a_later_session():
-    """What was traced before runs again; in between it is one clear error."""
+    """Functions traced before a shutdown run in the next session; between the sessions they raise one clear error."""
     size = hvd.size()
     function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
     equal(function(tf.ones(3)), np.full(3, size, np.float32))
@@ -837,7 +838,7 @@ def case_memory_stays():
     def work():
         steps(300 // hvd.size())
         for _ in range(200 // hvd.size()):
-            hvd.allreduce(given[0], name="memory")  # sites without names are remembered too: 4096 of them
+            hvd.allreduce(given[0], name="memory")  # graph operations without names are cached too, up to 4096 of them
             hvd.allgather(given[0], name="memory")
 
     assert_memory_stays(work)
@@ -912,7 +913,7 @@ def case_compression_by_name():
 
 
 def case_replicas_are_compared():
-    """By tapes, eagerly and in functions; local sources are left out, and so are tensors."""
+    """Tapes compare replicas, eagerly and in functions; they skip local sources and tensors."""
     if hvd.size() == 1:
         return
     for number, in_function in enumerate((False, True)):

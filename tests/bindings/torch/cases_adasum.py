@@ -1,4 +1,6 @@
-"""Adasum of tensors, and DistributedOptimizer(op=Adasum): every rank steps, and the changes are combined."""
+"""Adasum of tensors, and DistributedOptimizer(op=Adasum), in which every rank steps and the weight changes are
+combined.
+"""
 
 import copy
 import functools
@@ -21,7 +23,7 @@ def tensor_of(rank, dtype=torch.float64, count=20):
 
 
 def combined(tensors):
-    """Of each rank's tensor, by NumPy; bfloat16 as float32, which it is compared with coarsely."""
+    """Returns Adasum of each rank's tensor by NumPy, with bfloat16 as float32; those results are compared coarsely."""
     dtype = tensors[0].dtype
     arrays = [(t.float() if dtype == torch.bfloat16 else t).numpy() for t in tensors]
     return torch.from_numpy(np.asarray(adasum(arrays))).to(dtype)
@@ -75,7 +77,7 @@ def case_refused():
 
 # ---- the optimizer ---------------------------------------------------------------------------------------------------
 class Simulated:
-    """What all ranks do, in one process: a model and optimizer of each, and their changes combined."""
+    """Simulates all ranks in one process: a model and an optimizer for each, and Adasum of their changes."""
 
     def __init__(self, make_optimizer, ranks=None):
         self.ranks = list(range(hvd.size())) if ranks is None else ranks
@@ -140,7 +142,7 @@ def case_two_passes():
         optimizer.step()
 
     compare(sgd, run, backward_passes_per_step=2)
-    net, optimizer = compare(sgd, one_pass, backward_passes_per_step=3)  # fewer than announced
+    net, optimizer = compare(sgd, one_pass, backward_passes_per_step=3)  # fewer passes than backward_passes_per_step
     optimizer.set_backward_passes_per_step(1)
     if hvd.size() > 1:
         optimizer.zero_grad()
@@ -172,7 +174,7 @@ def case_clipping():
         optimizer.zero_grad()
         loss_of(net, parts(step, rank)[0]).backward()
         if hasattr(optimizer, "synchronize"):
-            optimizer.synchronize()  # nothing to wait for
+            optimizer.synchronize()  # no operation is pending
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
         optimizer.step()
 
@@ -230,7 +232,7 @@ def case_is_the_optimizer():
 
 
 def case_gradients_that_some_ranks_lack():
-    """Such a rank has no change to give, and gets that of the others."""
+    """A rank without a gradient contributes no change, and gets the combined change of the other ranks."""
     net = nn.Linear(2, 2, bias=False).double()
     hvd.broadcast_parameters(net.state_dict(), 0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=1.0), op=hvd.Adasum)
@@ -241,7 +243,7 @@ def case_gradients_that_some_ranks_lack():
     torch.testing.assert_close(net.weight.detach(), before - 1)
     before = net.weight.detach().clone()
     optimizer.zero_grad()
-    optimizer.step()  # nobody has one
+    optimizer.step()  # no rank has a gradient
     assert torch.equal(net.weight.detach(), before)
 
 
@@ -254,7 +256,7 @@ def case_different_parameters():
     before = copy.deepcopy(net.state_dict())
     assert "rank 0 has" in raises(hvd.HorovodInternalError, optimizer.step)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    compare(sgd, one_pass, steps=1)  # the job goes on
+    compare(sgd, one_pass, steps=1)  # later steps succeed
 
 
 def case_a_failing_closure():
@@ -284,7 +286,7 @@ def case_process_set():
 
 
 def case_join():
-    """A rank that has joined has no change to give."""
+    """A rank that has joined contributes no change."""
     simulated, net = Simulated(sgd), model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), op=hvd.Adasum)
     for step in range(hvd.rank() + 1):

@@ -1,4 +1,6 @@
-"""What a script does to gradients between backward and step, and what comes to them late: right, or the same error."""
+"""Changes of gradients between backward and step, and gradients that arrive late: right results, or one error on all
+ranks.
+"""
 
 import warnings
 
@@ -9,7 +11,7 @@ from training import alone, batch, compare, equal_nets, loss_of, model, plain, s
 
 import ringcomm.torch as hvd
 
-LATE = 4  # a step in which gradients travel during backward
+LATE = 4  # a step in which gradients are sent during backward
 
 
 def optimizer_of(net, make=sgd, **options):
@@ -18,7 +20,7 @@ def optimizer_of(net, make=sgd, **options):
 
 # ---- more gradient than expected -------------------------------------------------------------------------------------
 class Twice(nn.Module):
-    """From some step on, its layer runs in a checkpoint too: its gradient then comes in two parts."""
+    """A model whose layer, after some steps, also runs in a checkpoint, so its gradient is computed in two parts."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +57,9 @@ def case_checkpointing_begins_late():
 
 
 def scale_hook(net):
-    """A sum over ranks of means over shards is the mean over the whole batch, times the ranks."""
+    """Divides gradients, because a sum over ranks of shard means is the mean of the whole batch times the number of
+    ranks.
+    """
     for p in net.parameters():
         p.register_hook(lambda gradient: gradient / hvd.size())
 
@@ -76,7 +80,7 @@ def case_checkpointing_begins_late_on_one_rank():
     data = inputs()
     for step, x in enumerate(data):
         odd = step >= LATE and hvd.rank() == step % hvd.size()
-        other.load_state_dict(net.state_dict())  # gradients of `net` may be on their way as soon as backward ends
+        other.load_state_dict(net.state_dict())  # gradients of `net` may be in transfer as soon as backward ends
         other.zero_grad()
         optimizer.zero_grad()
         for one, reentrant in ((other, False), (net, True)):
@@ -106,7 +110,7 @@ def case_only_sums_come_in_parts():
 
 
 def case_second_backward_is_refused():
-    """Horovod's AssertionError; the gradient that is on its way is not touched, and the job goes on."""
+    """Raises Horovod's AssertionError; the gradient in transfer is unchanged, and the job continues."""
     if hvd.size() == 1:
         return
     net, reference = model(), model()
@@ -127,7 +131,7 @@ def case_second_backward_is_refused():
 
 
 def case_module_clears_late():
-    """From some step on, the module's zero_grad() drops a backward pass that has been sent."""
+    """After some steps, the module's zero_grad() drops a backward pass that has been sent."""
     for set_to_none in (True, False):
         net, reference = model(), model()
         for one, optimizer, cut in ((net, optimizer_of(net), shard), (reference, sgd(reference.parameters()), list)):
@@ -143,13 +147,13 @@ def case_module_clears_late():
 
 
 def case_half_of_the_module_clears_late():
-    """The dropped pass reached some layers only, and the next pass reaches the others first."""
+    """The dropped pass reached some layers only, and the next pass reaches the other layers first."""
     net, reference = model(), model()
     for one, optimizer, cut in ((net, optimizer_of(net), shard), (reference, sgd(reference.parameters()), list)):
         for step in range(8):
             optimizer.zero_grad()
             if step == LATE:
-                one[5](one[3](torch.ones(2, 48, dtype=torch.float64))).sum().backward()  # without the first layer
+                one[5](one[3](torch.ones(2, 48, dtype=torch.float64))).sum().backward()  # skips the first layer
                 one.zero_grad()
             loss_of(one, cut(batch(step))).backward()
             optimizer.step()
@@ -159,7 +163,7 @@ def case_half_of_the_module_clears_late():
 
 # ---- changed gradients -----------------------------------------------------------------------------------------------
 def case_clipped_before_the_reduction():
-    """Without synchronize() a rank clips its own gradients: their mean is taken then."""
+    """Without synchronize() a rank clips its own gradients before they are averaged."""
     net = model()
     optimizer = optimizer_of(net)
     replica = model()
@@ -183,7 +187,7 @@ def case_clipped_before_the_reduction():
 
 
 def case_clipping_begins_late():
-    """What has been sent cannot be clipped any more: one error on every rank, and the job goes on."""
+    """Gradients that were sent cannot be clipped any more: every rank raises one error, and the job continues."""
     if hvd.size() == 1:
         return
     net = model()
@@ -201,7 +205,7 @@ def case_clipping_begins_late():
     else:
         raise AssertionError("gradients changed on their way")
     assert all(torch.equal(p, q) for p, q in zip(net.parameters(), before, strict=True))
-    for step in range(4):  # from now on they are sent at the end
+    for step in range(4):  # from now on they are sent in step()
         optimizer.zero_grad()
         loss_of(net, shard(batch(step))).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
@@ -242,7 +246,7 @@ def synchronize_first(net, optimizer, scaler):
         optimizer.synchronize()
     scaler.unscale_(optimizer)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # what is reduced twice does not change
+        warnings.simplefilter("ignore", UserWarning)  # a second reduction of reduced gradients does not change them
         scaler.step(optimizer)
 
 
@@ -256,7 +260,7 @@ def by_the_book(net, optimizer, scaler):
 
 
 def case_overflow_on_one_rank():
-    """However the script does it, all ranks leave the step out and lower their scales; early and late in training."""
+    """All ranks skip the step and lower their scales, however the script scales the loss; early and late in training."""
     for recipe in (step_only, unscale_first, synchronize_first, by_the_book):
         for overflow_in in (None, 0, LATE + 1):
             for make in (sgd, lambda parameters: torch.optim.Adam(parameters, lr=0.01, fused=True)):
@@ -269,7 +273,7 @@ def case_overflow_on_one_rank():
 
 
 def case_overflow_with_adasum():
-    """What one rank overflows, no rank steps with."""
+    """If one rank overflows, no rank takes the step."""
     for recipe in (step_only, unscale_first):
         nets = []
         for overflow_in in (None, 2):

@@ -1,4 +1,4 @@
-"""Gradients that travel encoded: what encoders leave out comes later, whatever the script does meanwhile."""
+"""Encoded gradients: the parts that encoders leave out are sent later, whatever the script does meanwhile."""
 
 import warnings
 
@@ -19,7 +19,8 @@ FORMATS = [
     hvd.Compression.powersgd(2, min_compression_rate=1),
     hvd.Compression.powersgd(1, warm_start=False, min_compression_rate=1),
 ]
-HERE = {"everywhere": True, "min_elements": 1, "warmup_steps": 0}  # on one host, all that has two dimensions
+# on one host; every parameter with two dimensions is encoded
+HERE = {"everywhere": True, "min_elements": 1, "warmup_steps": 0}
 
 
 def of(wire, **options):
@@ -61,7 +62,7 @@ def case_every_format_trains_with_equal_weights():
 
 
 def case_what_is_left_out_comes_later():
-    """With a learning rate for sums: the weights of a run that is not compressed, but for what is owed."""
+    """Weights plus residuals equal the weights of an uncompressed run, with a learning rate for sums."""
     for wire in (hvd.Compression.int8, hvd.Compression.onebit, hvd.Compression.topk(0.1), hvd.Compression.powersgd(2)):
         torch.manual_seed(1)
         weight = nn.Parameter(torch.zeros(40, 50))
@@ -74,7 +75,7 @@ def case_what_is_left_out_comes_later():
             mine = torch.randn(40, 50, generator=torch.Generator().manual_seed(100 * step + hvd.rank()))
             (weight * mine).sum().backward()
             if step % 5 == 3:
-                optimizer.zero_grad()  # dropped: as if it had not been
+                optimizer.zero_grad()  # the gradient is dropped, and has no effect
                 continue
             optimizer.step()
             total += hvd.allreduce(mine, op=hvd.Sum, name=f"total.{step}")
@@ -114,7 +115,7 @@ def case_an_overflow_leaves_what_is_owed():
             loss = loss * float("inf")
         loss.backward()
         scaler.step(optimizer)
-        scaler.update()  # what is owed is measured anew when the next step begins
+        scaler.update()  # the residual is scaled again when the next step begins
         after = owed_by(optimizer)
         assert not overflows or same(before, after)
         assert all(torch.isfinite(residual).all() for residual in after.values())
@@ -124,7 +125,7 @@ def case_an_overflow_leaves_what_is_owed():
 
 
 def case_it_is_saved_and_goes_on():
-    """As a run that was not interrupted: what all ranks owe together is the same."""
+    """A restored run equals an uninterrupted one: weights plus the sum of all ranks' residuals are equal."""
     for wire in (hvd.Compression.int8, hvd.Compression.topk(0.2)):
         net, optimizer = net_of(of(wire), make=lambda p: torch.optim.SGD(p, lr=0.05))
         plain(net, optimizer, data(5))
@@ -139,7 +140,7 @@ def case_it_is_saved_and_goes_on():
         same_bits_everywhere(net)
         if hvd.size() > 1:
             mine, theirs = owed_by(optimizer), owed_by(again)
-            for name in mine:  # weights and what is owed together: nothing is lost on either way
+            for name in mine:  # weights minus scaled residuals: both runs lose nothing
                 lr = 0.05
                 one = net.state_dict()[name].flatten() - lr * mine[name]
                 two = other.state_dict()[name].flatten() - lr * theirs[name]
@@ -160,7 +161,7 @@ def case_int8_is_near_what_is_not_compressed():
 
 
 def case_auto_sends_what_pays():
-    """On one host nothing is encoded, so nothing is owed."""
+    """On one host nothing is encoded, so there are no residuals."""
     for wire in ("auto", hvd.Compression.auto, {"0.*": hvd.Compression.auto}):
         net, optimizer = net_of(wire)
         plain(net, optimizer, data(4))
@@ -211,13 +212,15 @@ def case_parameters_that_are_added_later():
 
 
 def case_momentum_before_sparsification():
-    """While all of it travels it is momentum of plain SGD; then what has arrived begins anew."""
+    """While everything is sent it equals SGD with momentum; after that, momentum restarts for the elements that were
+    sent.
+    """
     plain_sgd = lambda p: torch.optim.SGD(p, lr=0.05)  # noqa: E731
     exact = lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5)  # noqa: E731
     whole = of(hvd.Compression.topk(0.2, momentum=0.5), warmup_steps=100)
     net, optimizer = net_of({"*.weight": whole}, make=plain_sgd)
     other, reference = net_of(hvd.Compression.none, make=exact)
-    for part in (net, other):  # biases travel as they are, without momentum
+    for part in (net, other):  # biases are sent unencoded, without momentum
         for name, parameter in part.named_parameters():
             parameter.requires_grad_(name.endswith("weight"))
     plain(net, optimizer, data(6))
@@ -237,7 +240,7 @@ def case_momentum_before_sparsification():
 
 
 class Coarse:
-    """A compressor as users write them: whole multiples of a quarter."""
+    """A user's compressor: rounds to multiples of a quarter."""
 
     @staticmethod
     def compress(tensor):
@@ -297,7 +300,7 @@ def case_bad_requests():
 
 
 def case_names():
-    """Names of formats stand for them; an unknown name is refused when an optimizer is made, on one rank too."""
+    """Names of formats may replace the formats; creating an optimizer refuses an unknown name, also on a single rank."""
     net = model(torch.float32)
 
     def made(compression, **options):

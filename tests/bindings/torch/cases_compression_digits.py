@@ -1,4 +1,4 @@
-"""Every format learns to read digits, with equal weights on all ranks in every step."""
+"""Trains on digits with every format; the weights are identical on all ranks in every step."""
 
 import torch
 from sklearn.datasets import load_digits

@@ -1,7 +1,7 @@
-"""Gradients that travel encoded, whatever happens meanwhile: what has arrived and what is owed are what was given.
+"""Encoded gradients: the sum of results and residuals equals the sum of all inputs, whatever happens between steps.
 
-Weights that begin as zeros and take sums with a learning rate of 1 have all that arrived, and a rank can tell what all
-others gave.
+Weights start at zero and add sums with a learning rate of 1, so they hold the sum of all results. A rank can compute
+the inputs of all ranks.
 """
 
 import random
@@ -15,7 +15,8 @@ import ringcomm
 import ringcomm.torch as hvd
 from ringcomm._src.platform import bootstrap
 
-HERE = {"everywhere": True, "min_elements": 1, "warmup_steps": 0}  # on one host, all that has two dimensions
+# on one host; every parameter with two dimensions is encoded
+HERE = {"everywhere": True, "min_elements": 1, "warmup_steps": 0}
 FORMATS = [
     hvd.Compression.int8,
     hvd.Compression.onebit(mean="two"),
@@ -34,7 +35,10 @@ def gradient(name, shape, step, rank):
 
 
 class Ledger:
-    """`mean`: as the mean over the ranks, divided before the sum too."""
+    """Records the inputs, and compares them with results and residuals.
+
+    `mean`: averages over the ranks, with a division before the sum too.
+    """
 
     def __init__(self, wire, process_set=hvd.global_process_set, scaled=False, mean=False, shapes=SHAPES):
         self.set, self.mean, self.wire = process_set, mean, wire
@@ -55,8 +59,11 @@ class Ledger:
         )
 
     def step(self, unused=(), resting=(), overflow=False, drop=False, ranks=None, in_parts=False):
-        """`unused`: weights that have no gradient; `resting`: ranks of which none has one; `ranks`: who takes part;
-        `in_parts`: gradients come in two, the second when the first may be on its way."""
+        """Makes a step.
+
+        `unused`: weights without a gradient; `resting`: ranks without gradients; `ranks`: the ranks that take part;
+        `in_parts`: gradients are computed in two parts, the second when the first may be in transfer.
+        """
         self.optimizer.zero_grad()
         used = [name for name in self.weights if name not in unused]
         parts = {
@@ -99,14 +106,14 @@ class Ledger:
             assert all(torch.equal(one, everybody[0]) for one in everybody), text
         return residual
 
-    # ---- what happens ------------------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------------------
     def add_weight(self):
         name = f"late{len(self.weights)}"
         self.weights[name] = nn.Parameter(torch.zeros(20, 30))
         self.given[name] = torch.zeros(20, 30)
         self.optimizer.add_param_group({"params": [self.weights[name]]})
         residual = self.optimizer.compression_state_dict()
-        for called in residual.keys() - self.weights.keys():  # parameters that come later without a name are given one
+        for called in residual.keys() - self.weights.keys():  # parameters without a name that are added later get one
             self.weights[called], self.given[called] = self.weights.pop(name), self.given.pop(name)
 
     def another_session(self):
@@ -120,7 +127,7 @@ class Ledger:
 
 
 def case_whatever_happens():
-    """Steps and events, drawn alike on all ranks."""
+    """Runs steps and events, drawn identically on all ranks."""
     for number, wire in enumerate(FORMATS):
         draw = random.Random(number)
         scaled = number % 2 == 0
@@ -156,7 +163,7 @@ def case_weights_that_come_later():
 
 
 def case_owed_is_bit_identical_after_an_overflow():
-    """And of the next step's scale when that comes."""
+    """An overflow leaves the residuals bit-identical. The next step scales them to its loss scale."""
     for wire in FORMATS:
         ledger = Ledger(wire(**HERE), scaled=True)
         for _ in range(4):
@@ -171,7 +178,7 @@ def case_owed_is_bit_identical_after_an_overflow():
 
 
 def case_ranks_that_have_joined_owe_what_they_owed():
-    """Rank 0 has the most data; the others end one after another, and their blocks are summed and encoded still."""
+    """Rank 0 has the most data. The other ranks join one after another, and still reduce and encode their blocks."""
     for wire in FORMATS:
         ledger = Ledger(wire(**HERE))
         for _ in range(4):
@@ -181,7 +188,7 @@ def case_ranks_that_have_joined_owe_what_they_owed():
             ranks = [rank for rank in range(hvd.size()) if 5 - rank > step]
             if step < steps:
                 ledger.step(ranks=ranks)
-            else:  # what the others give without this one
+            else:  # the inputs of the other ranks
                 for name, weight in ledger.weights.items():
                     ledger.given[name] += sum(gradient(name, weight.shape, ledger.number, rank) for rank in ranks)
                 ledger.number += 1
@@ -195,7 +202,7 @@ def case_ranks_that_have_joined_owe_what_they_owed():
 
 
 def case_sets_of_ranks():
-    """Of two sets that share a rank, each keeps its own."""
+    """Two sets that share a rank keep separate residuals."""
     if hvd.size() < 3:
         return
     sets = [hvd.add_process_set([0, 1]), hvd.add_process_set([0, 2])]
@@ -210,7 +217,7 @@ def case_sets_of_ranks():
 
 
 def case_saved_on_some_ranks_goes_on_with_others():
-    """What all ranks owed together is owed by fewer, and by more; a mean of fewer is as much of each."""
+    """Residuals of all ranks are restored on fewer and on more ranks, so that their sum, or the mean, is preserved."""
     if hvd.size() < 3:
         return
     fewer = hvd.add_process_set([0, 2])
@@ -234,7 +241,10 @@ def case_saved_on_some_ranks_goes_on_with_others():
 
 
 def case_fewer_ranks_go_on():
-    """In a session of their own. What the others owed is lost, and a mean of fewer is as much of what is left."""
+    """Fewer ranks continue in a new session.
+
+    The residuals of the other ranks are lost; means of the rest are preserved.
+    """
     if hvd.size() < 3:
         return
     rank, last = hvd.rank(), hvd.size() - 1
@@ -259,7 +269,7 @@ def case_fewer_ranks_go_on():
 
 
 def case_between_hosts():
-    """Ranks of each share memory: a slice of the host's sum is encoded, by the rank whose slice it is."""
+    """Ranks of a host share memory: each rank encodes its slice of the host's sum."""
     key = bootstrap.host_key
     try:
         for host_of in (lambda rank: rank, lambda rank: rank % 2):

@@ -1,4 +1,4 @@
-"""States of elastic training, outside of elastic jobs: saved, brought back, given to all ranks, and run."""
+"""States of elastic training, outside of elastic jobs: saving, restoring, synchronizing on all ranks, and running."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def case_what_is_saved_comes_back():
     assert state.epoch == 2 and state.notes == {"seen": [1]} and state.weights[1] == 5.0
     assert sampler.processed_num == 4 * hvd.size() and not set(indices[:4]) & set(sampler)
     step(net, optimizer, scheduler, 1)
-    state.restore()  # once more: what was restored is not what is kept
+    state.restore()  # a second restore: the first one returned a copy
     equal_nets(net, kept, rtol=0, atol=0)
     assert state.model is net and state.optimizer is optimizer
 
@@ -78,7 +78,7 @@ def case_sync_gives_the_first_ranks():
     equal_nets(net, theirs, rtol=0, atol=0)
     assert state.epoch == 7 and scheduler.last_epoch == 1 and optimizer.state_dict()["state"][0]["step"] == 1
     state.epoch = 9
-    state.restore()  # sync saves
+    state.restore()  # sync also saves
     assert state.epoch == 7
 
 
@@ -95,7 +95,7 @@ def case_another_model_takes_its_place():
 
 
 def case_hosts_are_told_to_all_ranks():
-    """By whichever rank hears of them; and the function runs again, after the callbacks."""
+    """Any rank may receive the notification; then the function runs again, after the callbacks."""
     runs, resets = [], []
 
     @hvd.elastic.run
@@ -130,7 +130,7 @@ def case_errors_are_not_hidden():
 
 
 def case_a_state_of_ones_own():
-    """As Horovod's users write them: with save, restore and sync."""
+    """A custom state as Horovod's users write it, with save, restore and sync."""
 
     class Counter(common.State):
         def __init__(self):

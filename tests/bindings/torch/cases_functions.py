@@ -1,4 +1,4 @@
-"""State of models and optimizers, and objects, from rank to rank; tensors in shared memory."""
+"""Broadcasts of models' and optimizers' states and of objects; tensors in shared memory."""
 
 import functools
 
@@ -84,7 +84,7 @@ def step_once(net, optimizer, data):
 
 
 def case_optimizer_state():
-    """The root has trained, the others have not, or otherwise; then all go on the same way."""
+    """Either only the root has trained or only the other ranks; afterwards all continue identically."""
     for make in OPTIMIZERS.values():
         for others_trained in (False, True):
             net = model()
@@ -125,7 +125,7 @@ def case_several_groups():
 
 
 def case_resume():
-    """A run from a checkpoint of rank 0 equals a run without a break."""
+    """A run that resumes from a checkpoint of rank 0 equals a run without interruption."""
     whole = model()
     optimizer = hvd.DistributedOptimizer(sgd(whole.parameters()))
     plain(whole, optimizer, [shard(batch(step)) for step in range(6)])
@@ -146,7 +146,9 @@ def case_resume():
 
 
 def case_shared_tensors():
-    """Like torch.empty's in shape and dtype, shared where ranks share, and right in every operation."""
+    """Tensors have the shape and dtype of torch.empty's, are in shared memory if the ranks share any, and work in
+    every operation.
+    """
     node = runtime.session().comm._node
     for dtype in (*DTYPES, torch.complex32):
         for size in ((), (0,), (3, 0), (1,), (5, 3), ((2, 3),), (torch.Size([4]),)):

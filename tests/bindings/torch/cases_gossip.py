@@ -1,4 +1,4 @@
-"""Gossip on any graph equals W x; compression, pairs and threshold sharing keep what they must."""
+"""Gossip on any graph equals W x; compression, pairs and threshold sharing preserve their invariants."""
 
 import random
 import time
@@ -38,7 +38,7 @@ def case_rounds():
 
 
 def case_replicas_are_those_of_the_formula():
-    """Before they are averaged at the end."""
+    """Replicas equal the formula before they are averaged at the end."""
     size, graph = hvd.size(), topology("ring")
     weights = parameters()
     optimizer = hvd.Gossip(torch.optim.SGD(weights, lr=0.1), topology="ring")
@@ -74,8 +74,10 @@ def case_uneven_steps():
 
 
 def case_compressed():
-    """Where the encoding loses nothing, for few elements change, gamma 1 is gossip without compression; what loses much
-    comes to the same place."""
+    """With few changed elements the encoding is lossless; then gamma 1 equals gossip without compression.
+
+    Lossy encodings converge to the same point.
+    """
     runs = []
     for options in ({}, {"compression": hvd.Compression.topk(0.2), "gamma": 1.0}):
         p = nn.Parameter(torch.zeros(40))
@@ -98,7 +100,7 @@ def case_compressed():
 
 
 def case_pairs_keep_the_sum():
-    """Without gradients, averaging pairs moves what ranks have, and keeps their mean."""
+    """Without gradients, averaging pairs moves the ranks' values, but keeps their mean."""
     if not on_one_host():
         sgd = torch.optim.SGD([nn.Parameter(torch.ones(3))], lr=0.1)
         raises(TypeError, "share no memory", lambda: hvd.Gossip(sgd, mode="async"))
@@ -116,7 +118,7 @@ def case_pairs_keep_the_sum():
 
 
 def case_replay_of_pairs():
-    """An asynchronous run is computed anew from who met whom at which versions, bit for bit."""
+    """Recomputes an asynchronous run bit for bit from the log of which ranks met at which versions."""
     if not on_one_host():
         return
     weights = parameters(torch.float32)
@@ -127,21 +129,21 @@ def case_replay_of_pairs():
         time.sleep(draw.random() * 0.001)
         take(optimizer, weights, step)
     optimizer.finish()
-    logs = hvd.allgather_object(optimizer._method.log[:26])  # then it looks once more
+    logs = hvd.allgather_object(optimizer._method.log[:26])  # the method checks once more after that
     start = start_weights().astype(np.float32)
     again = reference.pairs_replayed(start, in_float32, 0.125, logs)
     assert np.array_equal(again, flat_of(weights).astype(np.float32))
 
 
 def case_threshold_sharing():
-    """What has been sent and what is held back is what all optimizers have changed."""
+    """The sum of sent values and residuals equals the sum of the changes of all optimizers."""
     size = hvd.size()
     p = nn.Parameter(torch.zeros(5000, dtype=torch.float64))
     optimizer = hvd.GradientSharing(torch.optim.SGD([p], lr=0.1), threshold=0.02, adaptive=False)
     draw = torch.Generator().manual_seed(hvd.rank())
     changed = torch.zeros(5000, dtype=torch.float64)
-    for step in range(4):  # then residuals are clipped
-        spread = 0.05 if step % 2 else 1.0  # few elements, and many
+    for step in range(4):  # residuals are clipped after that
+        spread = 0.05 if step % 2 else 1.0  # few elements exceed the threshold, or many
         p.grad = torch.randn(5000, generator=draw, dtype=torch.float64) * spread
         changed += 0.1 * p.grad / size
         optimizer.step()
@@ -170,7 +172,7 @@ def case_threshold_sharing_learns():
 
 
 def case_refused_by_gossip():
-    """With nothing left behind that warns, when ringcomm ends, of steps that reach no other rank."""
+    """Refused optimizers leave no handler that would warn, at the end, of steps that reach no other rank."""
     at_end = list(runtime.session().at_end)
     p = nn.Parameter(torch.ones(3))
     sgd = lambda: torch.optim.SGD([p], lr=0.1)  # noqa: E731

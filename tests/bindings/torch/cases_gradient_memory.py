@@ -1,4 +1,4 @@
-"""Memory of gradients that a script writes to between backward and step, or keeps from step to step."""
+"""Gradients that a script writes to between backward and step, or keeps from step to step."""
 
 import copy
 import io
@@ -11,8 +11,8 @@ from torch import nn
 import ringcomm.torch as hvd
 
 STEPS = 7
-LATE = 4  # a step in which gradients travel during backward
-SIZES = {"small": (5, 3), "big": (200, 120)}  # beside others in a bucket; where autograd makes it in shared memory
+LATE = 4  # a step in which gradients are sent during backward
+SIZES = {"small": (5, 3), "big": (200, 120)}  # small: shares a bucket; big: autograd allocates it in shared memory
 
 
 def pair(size):
@@ -62,7 +62,7 @@ WRITES = {
 
 # ---- writes between backward and step --------------------------------------------------------------------------------
 def case_writes_from_the_first_step():
-    """They take effect on all ranks alike, whatever way they go."""
+    """Writes take effect identically on all ranks, by whichever method they are made."""
     for size in SIZES:
         for name, (write, right) in WRITES.items():
             weights, optimizer = pair(size)
@@ -78,7 +78,7 @@ def case_writes_from_the_first_step():
 
 
 def case_writes_that_begin_late():
-    """What has been sent cannot be changed: one error on every rank, and the job goes on."""
+    """Gradients that were sent cannot be changed: every rank raises one error, and the job continues."""
     if hvd.size() == 1:
         return
     for size in SIZES:
@@ -102,7 +102,7 @@ def case_writes_that_begin_late():
 
 
 def case_reading_is_free():
-    """Gradients that are looked at between backward and step travel during backward all the same."""
+    """Gradients that are read between backward and step are still sent during backward."""
     for size in SIZES:
         weights, optimizer = pair(size)
         for step in range(STEPS):
@@ -124,7 +124,7 @@ def case_reading_is_free():
 
 
 def case_memory_given_away_before():
-    """Gradients that are never None, and a script that writes to them by what it took of them once."""
+    """Gradients are never None, and the script writes to them by references that it took earlier."""
     for by_alias in (False, True):
         weights, optimizer = pair("small")
         backward(weights, 0)
@@ -142,7 +142,7 @@ def case_memory_given_away_before():
 
 
 def case_memory_on_its_way_is_kept():
-    """Also where a script points the gradient to other memory meanwhile, which is an error on all ranks."""
+    """Memory in transfer stays alive if a script assigns other memory to the gradient, which is an error on all ranks."""
     weights, optimizer = pair("big")
     for step in range(3):
         optimizer.zero_grad()
@@ -160,7 +160,7 @@ def case_memory_on_its_way_is_kept():
         optimizer.step()
 
 
-# ---- gradients that are kept -----------------------------------------------------------------------------------------
+# ---- kept gradients --------------------------------------------------------------------------------------------------
 KEEPS = {
     "the tensor": lambda gradient: gradient,
     ".data": lambda gradient: gradient.data,
@@ -186,7 +186,7 @@ def case_kept_gradients():
 
 
 def case_gradients_kept_from_before_the_step():
-    """A gradient taken before step() is the reduced one after it: the same object with the same memory."""
+    """After step(), a gradient taken before it is the reduced one: the same object with the same memory."""
     for size in SIZES:
         for name, keep in KEEPS.items():
             for late in (False, True):
@@ -207,7 +207,7 @@ def case_gradients_kept_from_before_the_step():
 
 
 def case_kept_gradients_of_one_memory():
-    """Autograd gives two parameters gradients in one memory, on one rank only."""
+    """Autograd gives two parameters gradients that share memory, on one rank only."""
     for step in range(3):
         a, b = (torch.nn.Parameter(torch.ones(3, 40)) for _ in range(2))
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([a, b], lr=0.1), [("a", a), ("b", b)])
@@ -227,7 +227,7 @@ def case_kept_gradients_of_one_memory():
 
 
 def case_kept_gradient_that_does_not_fit():
-    """A gradient that is not laid out as its parameter travels from a copy, which is kept then."""
+    """A gradient whose layout differs from its parameter's is sent from a copy, which the script may then keep."""
     weights, optimizer = pair("big")
     kept = []
     for step in range(STEPS):
@@ -240,8 +240,10 @@ def case_kept_gradient_that_does_not_fit():
 
 
 def case_memory_is_used_again():
-    """Where nothing is kept the next step's gradients lie where the last one's did, and a little that is kept does not
-    hold on to all of a bucket."""
+    """If no gradient is kept, the next step reuses the memory.
+
+    A small kept gradient does not keep a whole bucket alive.
+    """
     weights, optimizer = pair("small")
     places, kept = [], []
     for step in range(2 * STEPS):

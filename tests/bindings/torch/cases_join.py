@@ -24,12 +24,12 @@ def loss_of(net, data):
 
 
 def batches_in(epoch, rank):
-    """Rank 0 has none in the first epoch; another one has the most in each."""
+    """Returns the number of batches: rank 0 has none in the first epoch; another rank has the most in each epoch."""
     return [(rank * 2) % 5, (rank + 1) % 3 + 1, 3, 4 - rank % 4][epoch]
 
 
 def reference_step(net, optimizer, step, epoch):
-    """What all ranks together do in a step: the mean over all of them, those without data counting as zeros."""
+    """Makes the step of all ranks together: the mean over all ranks; ranks without data count as zeros."""
     optimizer.zero_grad()
     for rank in range(hvd.size()):
         if batches_in(epoch, rank) > step:
@@ -38,7 +38,7 @@ def reference_step(net, optimizer, step, epoch):
 
 
 def train(make_optimizer=sgd, epochs=4, prepare=lambda net: None, **options):
-    """Trains with join, and gives the model of the last rank of each epoch to all; beside it the reference, alone."""
+    """Trains with join, and broadcasts the model of each epoch's last rank; also trains the reference in one process."""
     net, alone = model(), model()
     prepare(net)
     prepare(alone)
@@ -79,7 +79,7 @@ def case_compression():
 
 
 class Halving(hvd.Compression.none):
-    """A user's compressor: gradients travel by name."""
+    """A user's compressor; with it, gradients are sent as named operations."""
 
     @staticmethod
     def compress(tensor):
@@ -97,7 +97,7 @@ def case_users_compressor():
 def case_unused_parameters():
     def prepare(net):
         torch.manual_seed(7)
-        net.extra = nn.Linear(3, 3).double()  # no gradient on any rank
+        net.extra = nn.Linear(3, 3).double()  # has no gradient on any rank
         net[0].bias.requires_grad_(False)
         used = list(net.children())[:-1]
         net.forward = lambda x: functools.reduce(lambda y, layer: layer(y), used, x)
@@ -108,7 +108,7 @@ def case_unused_parameters():
 
 
 def case_a_plan_is_made_when_all_are_back():
-    """A rank without a batch in the first epoch knows no plan; parameters that come later join one later."""
+    """A rank without a batch in the first epoch has no plan; parameters that are added later enter a later plan."""
     first, second = nn.Linear(3, 3).double(), nn.Linear(3, 3).double()
     hvd.broadcast_parameters([*first.parameters(), *second.parameters()], 0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(first.parameters(), lr=0.1))
@@ -157,7 +157,7 @@ def case_sparse():
 
 
 def case_gradients_flow():
-    """Through every collective, while the first rank has joined: as if it were not there."""
+    """Gradients of every collective, while the first rank has joined: equal to those without that rank."""
     size, rank = hvd.size(), hvd.rank()
     if rank == 0 and size > 1:
         hvd.join()
@@ -217,14 +217,14 @@ def case_process_sets():
                 if rank == last or step < 2:
                     (loss_of(alone, data_of(rank, step)) / 2).backward()
             reference.step()
-    assert hvd.join() >= 0  # of the world: also of every set
+    assert hvd.join() >= 0  # joining the world also joins every set
     if part.included() and part.rank():
         equal(net, alone)
     assert hvd.remove_process_set(part)
 
 
 def case_join_in_the_middle_of_a_step():
-    """Gradients on their way that no step has taken: refused, and the step can still be taken."""
+    """Join is refused while gradients in transfer wait for a step; the step can still be taken."""
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters())
     for _ in range(3):
@@ -246,7 +246,7 @@ def case_join_in_the_middle_of_a_step():
 
 
 def case_accumulation_with_a_rest():
-    """A pass that was to be the first of two, and no second one: nothing has been sent of it."""
+    """Without the second of two accumulated passes, nothing of the first pass has been sent."""
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters(), backward_passes_per_step=2)
     for epoch in range(3):

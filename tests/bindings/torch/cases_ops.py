@@ -1,4 +1,4 @@
-"""Every operation against what one process computes from all ranks' inputs."""
+"""Every operation, compared with what one process computes from all ranks' inputs."""
 
 import gc
 import itertools
@@ -17,7 +17,7 @@ OPS = [hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product]
 
 
 def value(rank, shape, dtype, seed=0):
-    """A rank's input: small integers, which every dtype holds exactly."""
+    """Returns a rank's input: small integers, which every dtype represents exactly."""
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     low, high = (0, 2) if dtype == torch.bool else (0, 4) if dtype == torch.uint8 else (-3, 4)
     return torch.randint(low, high, shape, generator=generator).to(dtype)
@@ -67,7 +67,7 @@ def case_allreduce_dtypes_and_ops():
 
 
 def case_averages_are_quotients():
-    """The sum divided by the number of ranks, bit for bit: alone, small and large, fused, in place."""
+    """The average is the sum divided by the number of ranks, bit for bit: single, small and large, fused, in place."""
     size = hvd.size()
     for dtype, count in itertools.product(FLOATING, (5, 70_000)):
         inputs = [torch.arange(count).remainder(20).add(rank).to(dtype) for rank in range(size)]
@@ -109,7 +109,7 @@ def case_not_contiguous():
 
 
 def case_complex_and_bits():
-    """Also where a tensor says that it is to be read conjugated, after calls of its like that did not."""
+    """Also tests tensors with the conjugate bit, after calls with equal tensors that lack it."""
     x = torch.full((4,), complex(hvd.rank(), 1))
     total = sum(torch.full((4,), complex(rank, 1)) for rank in range(hvd.size()))
     for turn in range(4):
@@ -162,7 +162,7 @@ def case_grouped():
 
 
 def case_any_order():
-    """Named operations may be submitted in another order on every rank."""
+    """Ranks may submit named operations in different orders."""
     numbers = list(range(40))
     random.Random(hvd.rank()).shuffle(numbers)
     handles = {n: hvd.allreduce_async(torch.full((n % 7 + 1,), float(n)), name=f"any.{n}", op=hvd.Sum) for n in numbers}
@@ -260,7 +260,7 @@ def case_compression():
 
 
 def case_compression_means_one_thing():
-    """What the operations give is what the optimizer gives; on one host nothing is sent, so nothing is narrowed."""
+    """Operations return the same as the optimizer; on one host nothing is sent, so nothing is encoded."""
     x = torch.cat([torch.linspace(-1, 1, 64), torch.logspace(-12, -6, 64)]) * (hvd.rank() + 1)
     everybody = sum(range(1, hvd.size() + 1))
     shares = [len(part) for part in torch.tensor_split(x, hvd.size())]
@@ -268,7 +268,7 @@ def case_compression_means_one_thing():
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
         parameter = torch.nn.Parameter(torch.zeros(128))
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], 1.0), compression=compression, op=hvd.Sum)
-        for _ in range(4):  # watching, and in a plan
+        for _ in range(4):  # first without a plan, later in one
             optimizer.zero_grad()
             (parameter * x).sum().backward()
             optimizer.step()

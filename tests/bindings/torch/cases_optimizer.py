@@ -66,7 +66,7 @@ def case_is_the_optimizer():
 
 def case_fused_and_foreach():
     compare(functools.partial(torch.optim.Adam, lr=0.01, foreach=True))
-    if torch.__version__ >= "2.4":  # compared as versions; older ones have no fused steps on CPUs
+    if torch.__version__ >= "2.4":  # this compares versions; older ones have no fused steps on CPUs
         compare(functools.partial(torch.optim.AdamW, lr=0.01, fused=True))
 
 
@@ -100,7 +100,7 @@ def case_accumulation():
             optimizer.step()
 
     compare(sgd, passes, backward_passes_per_step=2)
-    # Without zero_grad: gradients go on adding up, as in one process.
+    # Without zero_grad, gradients continue to accumulate, as in one process.
 
     def never_cleared(net, optimizer, batches):
         for data in batches:
@@ -111,7 +111,7 @@ def case_accumulation():
 
 
 def case_fewer_passes_than_announced():
-    """step() reduces what there is, and the count starts again."""
+    """step() reduces the passes that there are, and the count restarts."""
     compare(sgd, plain, backward_passes_per_step=3)
 
 
@@ -203,7 +203,7 @@ def case_predivide_sum_and_compression():
 
 
 def case_averages_are_quotients():
-    """A plan's steps divide the sum by the number of ranks, whatever dtype it travels in."""
+    """A plan divides the sum by the number of ranks, whatever the dtype in transfer."""
     size = hvd.size()
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):
         weight = nn.Parameter(torch.zeros(40))
@@ -263,7 +263,7 @@ def case_refused_arguments():
 
 
 def case_algorithm():
-    """It reaches every bucket of the plan; another one on some rank is an error on all, and so is an unknown one."""
+    """The algorithm reaches every bucket of the plan; if it is unknown, or ranks differ, all ranks raise an error."""
     with Listener() as listener:
         for algorithm in (None, "ring", "tree"):
             compare(sgd, steps=4, algorithm=algorithm)
@@ -290,7 +290,7 @@ def case_algorithm():
 
 
 def case_wrapped_again():
-    """Refused at once, and not at the first step; also Adasum's, and a class derived from a wrapped one."""
+    """A second wrapping is refused immediately, also with Adasum and for a class derived from a wrapped one."""
     for op in (hvd.Average, hvd.Adasum):
         net = model()
         wrapped = hvd.DistributedOptimizer(sgd(net.parameters()), op=op)

@@ -1,4 +1,4 @@
-"""Low-rank factors against PyTorch's own hook, which one process runs on what all ranks have together."""
+"""Low-rank factors compared with PyTorch's hook, which one process runs on the sum of all ranks' data."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -13,7 +13,7 @@ RANK, STEPS = 3, 6
 
 
 class Bucket:
-    """As much of a ``distributed.GradBucket`` as the hook uses; Python cannot make one."""
+    """The part of ``distributed.GradBucket`` that the hook uses; Python cannot create one."""
 
     def __init__(self, matrix):
         self._flat, self._shape = matrix.flatten().clone(), matrix.shape
@@ -38,8 +38,7 @@ def reduced_alone(tensor, group, async_op):
 
 
 def torchs(matrix, residual, right):
-    """What the hook makes of a matrix with what is owed of it, from the factor that the last step has left: the result,
-    and what is owed now."""
+    """Runs the hook on a matrix with a residual and the last step's factor. Returns the result and the new residual."""
     state = PowerSGDState(SimpleNamespace(size=lambda: 1), RANK, start_powerSGD_iter=2, min_compression_rate=1)
     state.iter = 2
     state.error_dict[0] = residual.flatten().clone()
@@ -51,7 +50,7 @@ def torchs(matrix, residual, right):
 
 
 def gradient(shape, step, rank):
-    """A few directions, which steps share, and noise."""
+    """Returns a sum of a few directions, which all steps share, and noise."""
     shared, own = torch.Generator().manual_seed(5), torch.Generator().manual_seed(100 * step + rank)
     left, right = torch.randn(shape[0], 5, generator=shared), torch.randn(5, shape[1:].numel(), generator=shared)
     weights = 0.3 ** torch.arange(5) * torch.randn(5, generator=own)
@@ -77,7 +76,8 @@ def case_low_rank_is_torchs():
             now = optimizer.compression_state_dict()["w"].view(rows, -1)
             if before is not None:
                 whole = sum(gradient(shape, step, rank) for rank in range(hvd.size())).view(rows, -1)
-                right = torch.linalg.svd(before, full_matrices=False).Vh[:RANK].T  # spans what Q of that step does
+                # spans the same space as Q of that step
+                right = torch.linalg.svd(before, full_matrices=False).Vh[:RANK].T
                 result, left = torchs(whole, residual, right)
                 scale = whole.abs().max()
                 torch.testing.assert_close(mine / scale, result / scale, atol=2e-4, rtol=0)

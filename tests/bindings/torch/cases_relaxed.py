@@ -1,4 +1,4 @@
-"""LocalSGD, DiLoCo, EASGD and late gradients equal their references; ends, states, and what they refuse."""
+"""LocalSGD, DiLoCo, EASGD and delayed gradients equal their references. Also tests ends, states and refusals."""
 
 import copy
 import itertools
@@ -21,7 +21,7 @@ def target(rank, step):
 
 
 def gradient(rank, step, x):
-    """Of a quadratic whose minimum is another one for every rank and step."""
+    """Returns the gradient of a quadratic whose minimum differs by rank and step."""
     return (x - target(rank, step)) * 0.5
 
 
@@ -35,7 +35,7 @@ def cut_up(flat):
 
 
 def parameters(dtype=torch.float64):
-    """Other ones on every rank: the first rank's are to become all ranks'."""
+    """Returns parameters that differ by rank; the optimizer must replace them by those of the first rank."""
     flat = start_weights() + hvd.rank()
     return [nn.Parameter(part.to(dtype)) for part in cut_up(flat)]
 
@@ -96,7 +96,7 @@ def case_local_sgd_with_uneven_data():
 
 
 def case_hierarchical():
-    """All ranks are on one host here: the levels are one, and every round is of all."""
+    """All ranks are on one host here, so there is only one level, and every round includes all ranks."""
     plain, _ = train(lambda o: hvd.LocalSGD(o, every=2), 12)
     levels, optimizer = train(lambda o: hvd.LocalSGD(o, groups={2: "host", 6: "all"}), 12)
     if hvd.size() == hvd.local_size():
@@ -106,7 +106,7 @@ def case_hierarchical():
 
 
 def case_groups_of_ranks():
-    """Pairs at every second step, all at every fourth."""
+    """Pairs average in every second step, all ranks in every fourth."""
     size, rank = hvd.size(), hvd.rank()
     if size < 3:
         return
@@ -120,7 +120,7 @@ def case_groups_of_ranks():
 
 
 def case_by_time():
-    """A rank may make a tenth of the others' steps; all meet in the same rounds."""
+    """A rank may make a tenth of the other ranks' steps; all ranks meet in the same rounds."""
     weights = parameters()
     optimizer = hvd.LocalSGD(torch.optim.SGD(weights, lr=0.1), every="20ms")
     steps = 5 if hvd.rank() == 0 else 50
@@ -153,7 +153,7 @@ def case_diloco():
 
 
 def case_diloco_compressed():
-    """On one host nothing is; the results are finite and the same on all ranks wherever they are."""
+    """On one host nothing is compressed; elsewhere the results are finite, and identical on all ranks."""
     for wire in (hvd.Compression.int8, hvd.Compression.int4, "bfloat16"):
         make = lambda o, wire=wire: hvd.DiLoCo(o, every=3, fragments=2, wire=wire)  # noqa: E731
         weights, _ = train(make, 12, dtype=torch.float32)
@@ -225,7 +225,7 @@ def case_global_weights_beside_one_that_has_finished():
 
 
 def case_state():
-    """Goes on as if there had been no interruption: bit for bit."""
+    """Continues bit for bit as if there had been no interruption."""
     for make in (
         lambda o: hvd.LocalSGD(o, every=4, momentum="average"),
         lambda o: hvd.DiLoCo(o, every=6, fragments=3),
@@ -288,7 +288,7 @@ def case_complex_and_strided():
 
 
 def case_scaler_and_scheduler():
-    """An overflow of one rank leaves out its step alone, and no exchange."""
+    """An overflow on one rank skips only that rank's step, and no exchange."""
     weights = [nn.Parameter(torch.ones(4))]
     optimizer = hvd.LocalSGD(torch.optim.SGD(weights, lr=0.5), every=2)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
@@ -368,7 +368,7 @@ def hvd_error():
 
 
 def case_not_finished():
-    """Is told at the end, and nobody hangs."""
+    """A missing finish() is reported at the end, and no rank hangs."""
     records = []
     handler = logging.Handler()
     handler.emit = records.append

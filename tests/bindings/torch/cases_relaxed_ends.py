@@ -1,5 +1,7 @@
-"""Every relaxed method, with different numbers of steps on each rank, none among them, and random pauses: all end, with
-the same bits everywhere."""
+"""Every relaxed method with different numbers of steps per rank (also none) and random pauses.
+
+All ranks finish, with identical bits.
+"""
 
 import random
 import time
@@ -30,7 +32,7 @@ def methods():
         lambda o: hvd.Gossip(o, topology="ring", compression=hvd.Compression.int8),
         lambda o: hvd.GradientSharing(o),
     ]
-    if size == 1 or hvd.global_process_set.node is not None:  # all share memory
+    if size == 1 or hvd.global_process_set.node is not None:  # all ranks share memory
         made += [
             lambda o: hvd.Hogwild(o),
             lambda o: hvd.Hogwild(o, update="locked"),
@@ -62,4 +64,4 @@ def case_random_ends():
         left = hvd.allreduce(torch.tensor(SECONDS - (time.monotonic() - since)), op=hvd.Min, name="relaxed.left")
         if left.item() < 0:
             break
-    assert rounds > 0  # between hosts some take a second
+    assert rounds > 0  # between hosts some rounds take a second

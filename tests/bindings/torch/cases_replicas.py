@@ -1,4 +1,4 @@
-"""The replica check: what it finds, names and leaves alone, and that no rank waits in it alone."""
+"""The replica check: what it detects, names and ignores. No rank waits alone in it."""
 
 import dataclasses
 import logging
@@ -17,13 +17,13 @@ from ringcomm._src.torch.replicas import _digest_on_device, digests_of
 
 
 def data(first, last):
-    """This rank's part of the batches of these steps."""
+    """Returns this rank's part of the batches of these steps."""
     return [shard(batch(step)) for step in range(first, last)]
 
 
 @contextmanager
 def checking(option):
-    """Within it, the option has this value; gives the warnings of this rank."""
+    """Sets the option within the block. Yields a list of this rank's warnings."""
     session, said = runtime.session(), []
     before, handler = session.config, logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())
@@ -38,7 +38,7 @@ def checking(option):
 
 
 def checks():
-    """(equal, different) since `checking`."""
+    """Returns (equal, different) since `checking`."""
     return tuple(ringcomm.stats().of("replica check", result).calls for result in ("equal", "different"))
 
 
@@ -47,7 +47,7 @@ def optimizer_of(net, **options):
 
 
 def only_the_first_rank(said):
-    """The one warning; ranks agree on which of them has it."""
+    """Returns the only warning; ranks agree on which rank has it."""
     assert len(said) == (hvd.rank() == 0), said
     return hvd.broadcast_object(said[0] if said else "", 0)
 
@@ -58,7 +58,7 @@ def case_never_broadcast():
     net = model(seed=hvd.rank())
     with checking("2") as said:
         plain(net, optimizer_of(net), data(0, 6))
-        assert checks() == (0, 3)  # in steps 2, 4 and 6, of which the first is reported
+        assert checks() == (0, 3)  # in steps 2, 4 and 6, of which only the first is reported
     text = only_the_first_rank(said)
     others = ", ".join(map(str, range(1, hvd.size())))
     assert f"differ after step 1: '0.weight' on rank{'s' * (hvd.size() > 2)} {others} differs from rank 0's" in text
@@ -82,7 +82,7 @@ def case_as_an_error():
         assert "by up to 0.5. They were equal after step 2, so this began in step 3 or later" in text, text
         assert caught.value.ranks == ((last,) if hvd.size() > 2 else (1,))
         hvd.broadcast_parameters(net.state_dict(), 0)
-        plain(net, optimizer, data(4, 8))  # the job lives
+        plain(net, optimizer, data(4, 8))  # the job continues
         assert checks()[1] == 1 and not said
 
 
@@ -97,7 +97,7 @@ def case_off():
 
 
 def case_a_checkpoint_of_one_rank():
-    """state_dict() on one rank alone makes all ranks compare in the next step, and not in others."""
+    """state_dict() on only one rank makes all ranks compare in the next step, and in no other."""
     if hvd.size() == 1:
         return
     net = model()
@@ -116,7 +116,7 @@ def case_a_checkpoint_of_one_rank():
 
 
 def case_passes_and_left_out_steps():
-    """Steps are counted, not passes; a step that a scaler leaves out counts on all ranks."""
+    """The check counts steps, not passes; a step that a scaler skips counts on all ranks."""
     if hvd.size() == 1:
         return
     net = model(torch.float32)
@@ -152,7 +152,7 @@ def case_adasum():
 
 
 def case_ranks_that_have_joined():
-    """They are not compared with; those that go on may compare at any step."""
+    """Ranks that have joined are not compared; the remaining ranks may compare at any step."""
     net = model()
     optimizer = optimizer_of(net)
     with checking("2") as said:
@@ -167,7 +167,7 @@ def case_ranks_that_have_joined():
 
 
 def case_process_sets():
-    """Ranks of a set compare with each other alone."""
+    """Ranks of a set compare only with each other."""
     if hvd.size() < 3:
         return
     pair, single = hvd.add_process_set([0, 2]), hvd.add_process_set([1])
@@ -191,7 +191,7 @@ def case_methods_whose_replicas_differ():
 
 
 class Kinds(nn.Module):
-    """Parameters of several kinds; not all of them are used."""
+    """A model with parameters of several kinds, some of them unused."""
 
     def __init__(self):
         super().__init__()
@@ -205,7 +205,7 @@ class Kinds(nn.Module):
 
 
 def case_dtypes_and_bits():
-    """Every dtype is compared; zeros of either sign are equal, and so are NaNs in the same places."""
+    """Every dtype is compared; zeros of either sign are equal, and so are NaNs in the same positions."""
     if hvd.size() == 1:
         return
     net = Kinds()
@@ -241,7 +241,7 @@ def case_dtypes_and_bits():
 
 
 def case_digests():
-    """A device's digests, which every device makes by the same operations, see what the host's do."""
+    """Digests computed on a device, by operations that every device has, detect the same differences as the host's."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int8, torch.bool):
         given = torch.randn(1000).to(dtype) if dtype != torch.bool else torch.arange(1000) % 3 == 0
         swapped, changed = given.clone(), given.clone()

@@ -1,7 +1,7 @@
-"""Derivatives of every order through every collective, against one process that has the tensors of all ranks.
+"""Derivatives of every order through every collective, compared with one process that has the tensors of all ranks.
 
-The rule by which gradients of ranks are joined (Horovod's: sums or means) is the first derivative's; so a product of
-the second derivative with a vector must be the change of the first derivatives of all ranks along it.
+Horovod's rules (sums or means over ranks) define the first derivative. Therefore the product of the second derivative
+with a vector is the change of all ranks' first derivatives along that vector.
 """
 
 import torch
@@ -16,13 +16,13 @@ WEIGHTS = torch.tensor([0.5, -1.5, 2.0, 1.25, 0.75, -0.25], dtype=torch.float64)
 
 
 def own(*shape):
-    """This rank's values, all between 0.5 and 1.5 and without ties."""
+    """Returns this rank's values, all between 0.5 and 1.5 and pairwise different."""
     generator = torch.Generator().manual_seed(7 + hvd.rank())
     return torch.rand(shape, dtype=torch.float64, generator=generator) + 0.5
 
 
 def loss_of(tensor):
-    """Not linear, and another one on each rank."""
+    """Returns a nonlinear loss that differs by rank."""
     flat = tensor.flatten()
     return ((flat**3) * WEIGHTS.repeat(len(flat))[: len(flat)] * (1 + hvd.rank())).sum()
 
@@ -73,7 +73,7 @@ def case_hessian_by_the_table():
 
 
 def case_gradients_of_extremes_and_products():
-    """Against autograd in one process that has all ranks' tensors: the sum of all ranks' losses."""
+    """Compares with autograd in one process that has all ranks' tensors and sums all ranks' losses."""
     size, rank = hvd.size(), hvd.rank()
     rows = torch.tensor([[1.0, 5.0, 2.0, 0.0, 3.0], [4.0, 5.0, -2.0, 6.0, 0.0], [4.0, 1.0, 7.0, 0.0, 0.0]]).double()
     rows = rows.repeat(-(-size // 3), 1)[:size]
@@ -97,7 +97,7 @@ def case_integers_beside():
 
 
 def case_gradient_penalty():
-    """backward() through the gradient of a synchronised batch norm: as one process with the whole batch."""
+    """backward() through the gradient of a synchronized batch norm equals one process with the whole batch."""
     size, rank = hvd.size(), hvd.rank()
     torch.manual_seed(3)
     whole, noise = torch.randn(4 * size, 3, dtype=torch.float64), torch.randn(4 * size, 3, dtype=torch.float64)
@@ -124,7 +124,7 @@ def case_gradient_penalty():
 
 
 def case_transforms_of_functions():
-    """torch.func takes derivatives of any order, and refuses to vectorise."""
+    """torch.func computes derivatives of any order, and refuses to vectorize."""
     ones = torch.ones(3)
 
     def loss(t):

@@ -9,7 +9,10 @@ import ringcomm.torch as hvd
 
 
 def case_on_a_set_that_is_removed():
-    """Ranks outside train alone. A set with an optimizer can be removed; the optimizer then says so."""
+    """Ranks outside of the set train alone.
+
+    A set with an optimizer can be removed; then the optimizer raises an error.
+    """
     if hvd.size() < 3:
         return
     pair = hvd.add_process_set([0, hvd.size() - 1])
@@ -34,7 +37,7 @@ def case_on_a_set_that_is_removed():
 
 
 def case_sets_that_follow_one_another():
-    """Optimizers are numbered alike on all ranks of a set, whichever ranks had a set of that number before."""
+    """All ranks of a set number optimizers identically, whichever ranks belonged to an earlier set of that number."""
     for missing in range(3 if hvd.size() > 2 else 0):
         part = hvd.add_process_set([rank for rank in range(hvd.size()) if rank != missing])
         if part.included():

@@ -1,4 +1,4 @@
-"""Big gradients that autograd makes in memory that the ranks share, and all that a script may do with such a tensor."""
+"""Large gradients that autograd allocates in shared memory, and everything that a script may do with them."""
 
 import copy
 import gc
@@ -12,11 +12,11 @@ from training import equal_nets, same_bits_everywhere, sgd
 import ringcomm.torch as hvd
 from ringcomm._src.torch import shared_gradients
 
-LATE = 3  # a step in which gradients travel during backward
+LATE = 3  # a step in which gradients are sent during backward
 
 
 class Big(nn.Module):
-    """Two layers are of one size; one parameter is used twice, seen in another shape; a bias is small."""
+    """A model with two layers of one size, a parameter that is used twice in different shapes, and a small bias."""
 
     def __init__(self):
         super().__init__()
@@ -27,7 +27,8 @@ class Big(nn.Module):
 
     def forward(self, x):
         x = torch.tanh(self.second(torch.tanh(self.first(x))))
-        seen = self.table.view(160, 160) + self.wide[:25600].view(160, 160)  # autograd gives both one gradient
+        # autograd gives both parameters one gradient
+        seen = self.table.view(160, 160) + self.wide[:25600].view(160, 160)
         return x @ seen / 160
 
 
@@ -36,7 +37,7 @@ def data(step):
 
 
 def losses(net, step, ranks):
-    """Of this rank's part, or of all."""
+    """Returns losses of this rank's part, or of all rows."""
     parts = torch.tensor_split(data(step), hvd.size())
     return sum((net(parts[rank]) ** 2).mean() for rank in ranks) / len(ranks)
 
@@ -120,14 +121,14 @@ def case_several_passes():
 def case_dropped_gradients_and_a_second_backward():
     def step(net, optimizer, loss, number):
         if number >= LATE:
-            loss().backward()  # of no use, on every rank
+            loss().backward()  # an extra backward pass on every rank
         train(net, optimizer, loss, number)
 
     compare_with_one_process(step)
 
 
 def case_other_tensors_of_these_sizes():
-    """What takes their blocks for good, or for a while, and gradients that a script keeps."""
+    """Other tensors that occupy these blocks permanently or for a while, and gradients that a script keeps."""
     kept = []
 
     def step(net, optimizer, loss, number):

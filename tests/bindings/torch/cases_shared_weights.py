@@ -14,7 +14,7 @@ import ringcomm.torch as hvd
 
 
 def case_hogwild():
-    """Of adding ones, locked loses none, and racy few."""
+    """Ranks add ones: the locked mode loses none, the racy mode few."""
     for update in ("locked", "racy"):
         p = nn.Parameter(torch.zeros(20000))
         other = nn.Parameter(torch.ones(3, 4, 2, 2).to(memory_format=torch.channels_last))
@@ -30,7 +30,7 @@ def case_hogwild():
             assert (p == 50 * hvd.size()).all()
         else:
             assert float(p.detach().mean()) > 0.5 * 50 * hvd.size()
-        p.data.add_(hvd.rank())  # each has its own again
+        p.data.add_(hvd.rank())  # each rank has private weights again
         assert float(p.detach().max()) <= 50 * hvd.size() + hvd.rank()
 
 
@@ -51,7 +51,7 @@ def case_hogwild_trains_a_model():
 
 
 def case_easgd_without_rounds():
-    """Replicas and centre keep their sum but for the gradients; in turns it is computed anew."""
+    """The sum of replicas and centre changes only by the gradients; the round-robin mode equals a simulation."""
     for mode in ("async", "round_robin"):
         weights, optimizer = train(lambda o, mode=mode: hvd.EASGD(o, every=2, mode=mode), 8 + hvd.rank(), lr=0.0)
         agree(weights, start_weights())
@@ -77,8 +77,10 @@ def case_easgd_without_rounds():
 
 
 def case_replay_of_asynchronous_easgd():
-    """Weights are computed anew, bit for bit, from the order in which ranks came to the centre. The rate is a power of
-    two: products are exact."""
+    """Recomputes the weights bit for bit from the order in which ranks accessed the centre.
+
+    The learning rate is a power of two, so products are exact.
+    """
     weights = parameters(torch.float32)
     optimizer = hvd.EASGD(torch.optim.SGD(weights, lr=0.125), every=3, mode="async")
     centre = optimizer._method._centre
@@ -97,7 +99,7 @@ def case_replay_of_asynchronous_easgd():
 
 
 def in_float32(rank, step, x):
-    """As `take` has it."""
+    """Computes the gradient as `take` does."""
     return gradient(rank, step, x.astype(np.float64)).astype(np.float32)
 
 
@@ -107,7 +109,7 @@ def case_looking_at_the_centre():
     for step in range(4):
         take(optimizer, weights, step)
         before = flat_of(weights)
-        if hvd.rank() == 0:  # alone
+        if hvd.rank() == 0:  # one rank computes alone
             with optimizer.global_weights():
                 assert np.isfinite(flat_of(weights)).all()
             assert np.array_equal(flat_of(weights), before)

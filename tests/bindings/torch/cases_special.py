@@ -1,5 +1,4 @@
-"""Methods that must coincide do, bit for bit, where nothing is rounded: weights and gradients are whole numbers, and so
-are their means."""
+"""Methods that coincide in special cases give identical bits: weights, gradients and their means are whole numbers."""
 
 import ctypes
 import random
@@ -16,8 +15,10 @@ STEPS = 5
 
 
 def whole(make, unit, lr=1.0, meet=lambda optimizer: None):
-    """Weights before it finishes, and after. Gradients are multiples of `unit`, which halves, thirds ... of them use up
-    step by step."""
+    """Trains, and returns the weights before finish().
+
+    Gradients are multiples of `unit`, which stay whole when means divide them.
+    """
     p = nn.Parameter(torch.zeros(64))
     optimizer = make(torch.optim.SGD([p], lr=lr))
     for step in range(STEPS):
@@ -33,7 +34,7 @@ def whole(make, unit, lr=1.0, meet=lambda optimizer: None):
 
 
 def case_means_in_every_step():
-    """LocalSGD(1), gossip with everybody, DistributedOptimizer, and those that are it but for their names."""
+    """LocalSGD(1), complete gossip, DistributedOptimizer, and methods that are equal to them."""
     unit = hvd.size() ** STEPS
     mean = whole(lambda o: hvd.LocalSGD(o, every=1), unit)
     assert torch.equal(whole(lambda o: hvd.Gossip(o, topology="complete"), unit), mean)
@@ -44,7 +45,7 @@ def case_means_in_every_step():
 
 
 def with_hooks(optimizer, **options):
-    """DistributedOptimizer of gradients that are given to it."""
+    """Returns a DistributedOptimizer that takes gradients from `p.grad`, by a backward pass."""
     made = hvd.DistributedOptimizer(optimizer, **options)
     (p,) = made.param_groups[0]["params"]
     step = made.step
@@ -65,7 +66,7 @@ def case_an_outer_optimizer_that_does_nothing():
 
 
 class Identity:
-    """A codec that keeps all."""
+    """A lossless codec."""
 
     def __init__(self, code, dtype, feedback): ...
 
@@ -93,8 +94,11 @@ def on_one_host():
 
 
 def case_no_staleness_is_in_step():
-    """SSP(0) applies each gradient when it comes, Sync the mean of all: with a rate as many times larger, and ranks
-    that meet before they push again, these are the same weights."""
+    """SSP(0) applies each gradient on its arrival, Sync the mean of all.
+
+    With a learning rate multiplied by the number of ranks, and ranks that meet before the next push, the weights are
+    equal.
+    """
     if not on_one_host():
         return
     size = hvd.size()
@@ -103,7 +107,7 @@ def case_no_staleness_is_in_step():
 
 
 def case_softsync_of_one_is_asynchronous():
-    """Ranks step in turns; momentum, and numbers of any length."""
+    """Ranks step in turns, with momentum and arbitrary floating-point numbers."""
     if not on_one_host():
         return
     runs = []
@@ -121,7 +125,7 @@ def case_softsync_of_one_is_asynchronous():
 
 
 def case_synchronous_training_is_the_same_in_every_run():
-    """Gradients of any length are added in the order of ranks, whoever comes first."""
+    """Arbitrary gradients are added in the order of ranks, not of arrival."""
     if not on_one_host():
         return
     draw, runs = random.Random(), []

@@ -33,7 +33,7 @@ def quietly(make):
 
 
 def case_rules_are_torchs():
-    """Ranks that all give the same gradients, synchronously: as one rank would have come out."""
+    """If all ranks push the same gradients synchronously, the result equals that of one rank."""
     for make in RULES:
         for dtype, tolerance in ((torch.float32, 2e-6), (torch.float64, 1e-14)):
             alone, shared = (nn.Parameter(torch.linspace(-1, 1, 5000).to(dtype)) for _ in range(2))
@@ -53,7 +53,7 @@ def case_rules_are_torchs():
 
 
 def case_groups_of_parameters():
-    """Each has options of its own."""
+    """Each group has separate options."""
     torch.manual_seed(0)
     values = [torch.randn(4, 3), torch.randn(6000), torch.randn(2)]
     nets = [[nn.Parameter(one.clone()) for one in values] for _ in range(2)]
@@ -94,7 +94,7 @@ def case_uneven_steps_of_every_consistency():
 
 
 def case_bounded_staleness():
-    """Nobody is ever more than so many steps ahead, whatever each step takes; SSP(0) is in step."""
+    """No rank is more than the bound ahead, whatever a step takes; SSP(0) keeps ranks in step."""
     for bound in (0, 2):
         p = nn.Parameter(torch.zeros(3))
         optimizer = hvd.ParameterServer(torch.optim.SGD([p], lr=0.1), consistency=hvd.SSP(bound))
@@ -110,7 +110,7 @@ def case_bounded_staleness():
 
 
 def case_replay():
-    """An asynchronous run is computed anew from what each push has read and made, bit for bit."""
+    """Recomputes an asynchronous run bit for bit from what each push read and wrote."""
     everything = np.float32
     x = {"w": start_weights().astype(everything)}
     rule = ringcomm.updates.SGD(0.05, momentum=0.25)
@@ -124,7 +124,7 @@ def case_replay():
     log = [(records[i][0], records[i][2], hvd.rank(), i // by_step, records[i][1]) for i in range(len(records))]
     everybody = [one for rows in hvd.allgather_object(log) for one in rows]
     start = start_weights().astype(everything)
-    # All of it is one shard's: the others are empty.
+    # One shard holds all weights; the other shards are empty.
     ours = [(version, rank, step, read) for shard, version, rank, step, read in everybody if shard == owner_of(store)]
     assert len(ours) == 40 * hvd.size()
     computed = lambda rank, step, at: gradient(rank, step, at).astype(everything)  # noqa: E731
@@ -133,7 +133,7 @@ def case_replay():
 
 
 def owner_of(store):
-    """The shard that holds something: so few weights are one stripe."""
+    """Returns the shard that holds the weights: they are few enough for one stripe."""
     return holder(store._method.shards[0])
 
 
@@ -206,7 +206,7 @@ def case_looking_at_the_store():
     for step in range(4):
         take(optimizer, weights, step)
         before = flat_of(weights)
-        if hvd.rank() == 0:  # alone
+        if hvd.rank() == 0:  # one rank computes alone
             with optimizer.global_weights():
                 assert np.isfinite(flat_of(weights)).all()
             assert np.array_equal(flat_of(weights), before)
@@ -248,7 +248,7 @@ def case_refused_by_the_store():
 
 
 def case_dedicated_servers():
-    """Ranks that only serve: synchronous steps are of the others' gradients alone."""
+    """Some ranks only serve: synchronous steps use the gradients of the other ranks only."""
     size = hvd.size()
     for servers in ([0], [size - 1]) if size > 1 else ():
         weights = parameters()
@@ -267,7 +267,7 @@ def case_dedicated_servers():
 
 
 def case_any_optimizer_at_dedicated_servers():
-    """Steps in Python there are those of one process with the mean of the workers' gradients."""
+    """Servers step in Python, as one process does with the mean of the workers' gradients."""
     size = hvd.size()
     for many in {1, size - 1} if size > 1 else ():
         workers = range(many, size)
@@ -275,7 +275,7 @@ def case_any_optimizer_at_dedicated_servers():
         for make in (torch.optim.Adadelta, torch.optim.NAdam, functools.partial(torch.optim.Adam, amsgrad=True)):
             alone, weights = [parameters() for _ in range(2)]
             for p in alone:
-                p.data -= hvd.rank()  # the first rank's
+                p.data -= hvd.rank()  # now equal to the first rank's
             plain = make(alone, lr=0.05)
             optimizer = quietly(
                 lambda make=make, weights=weights, many=many: hvd.ParameterServer(
@@ -323,7 +323,7 @@ def case_any_optimizer_without_waiting():
 
 
 def case_rows():
-    """Rows that a rank pushes change, and no others; one that comes twice gets the sum."""
+    """Only rows that a rank pushes change; a row that occurs twice gets the sum."""
     size, rank = hvd.size(), hvd.rank()
     for dtype in (np.float32, np.float64):
         arrays = {"bias": np.zeros(7, dtype), "table": np.zeros((3000, 9), dtype), "one": np.zeros(40, dtype)}
@@ -347,7 +347,7 @@ def case_rows():
 
 
 def case_pushes_that_are_not_waited_for():
-    """Several at once, and all of them count."""
+    """Several pushes are pending at the same time, and all of them take effect."""
     w = np.zeros(300_000, np.float32)
     with ringcomm.ParameterStore({"w": w}, ringcomm.updates.SGD(1.0)) as store:
         for _ in range(7):

@@ -1,4 +1,4 @@
-"""Training loops that are not straight: parameters that come and go, several optimizers, checkpointing, sparsity."""
+"""Unusual training loops: parameters that appear and disappear, several optimizers, checkpointing, sparsity."""
 
 import gc
 
@@ -16,7 +16,7 @@ def heads(count=4):
 
 
 def mean_gradient(rank_uses, head, rank_input):
-    """The average over ranks of the weight gradient of ``head(x).sum()``; zero where a rank does not use it."""
+    """Returns the average over ranks of the weight gradient of ``head(x).sum()``; zero for ranks that do not use it."""
     parts = [
         rank_input(r).expand(2, 3) if rank_uses(r, head) else torch.zeros(2, 3, dtype=torch.float64)
         for r in range(hvd.size())
@@ -25,7 +25,7 @@ def mean_gradient(rank_uses, head, rank_input):
 
 
 def case_parameters_differ_between_ranks_and_steps():
-    """Each rank uses other heads in each step; one is never used."""
+    """Each rank uses different heads in each step; one head is never used."""
     net = heads()
     never = 3
     optimizer = hvd.DistributedOptimizer(
@@ -52,7 +52,8 @@ def case_parameters_differ_between_ranks_and_steps():
                 assert head.weight.grad is None
         with optimizer.skip_synchronize():
             optimizer.step()
-    assert torch.equal(net[never].weight, untouched)  # no gradient anywhere: no weight decay either, as in one process
+    # no gradient on any rank, so no weight decay either, as in one process
+    assert torch.equal(net[never].weight, untouched)
     same_bits_everywhere(net)
 
 
@@ -130,7 +131,7 @@ def gan(wrap, clear):
             (critic(generator(noise).detach()).mean() - critic(real).mean()).backward()
             c.step()
             clear(generator, g)
-            (-critic(generator(noise)).mean()).backward()  # flows into the critic too, which does not step
+            (-critic(generator(noise)).mean()).backward()  # its gradient also reaches the critic, which does not step
             g.step()
         return generator, critic
 
@@ -156,7 +157,7 @@ def case_two_networks():
 
 
 def case_second_network_joins_late():
-    """The first network trains alone, sending early; then gradients start to flow into it that are cleared."""
+    """The first network trains alone, and sends during backward; later it gets gradients that are cleared."""
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()))
     other = model()
@@ -164,7 +165,7 @@ def case_second_network_joins_late():
     for step in range(10):
         for one, trainer, data in ((net, optimizer, shard(batch(step))), (other, reference, batch(step))):
             if step >= 5:
-                loss_of(one, data).backward()  # not wanted
+                loss_of(one, data).backward()  # these gradients are cleared
             trainer.zero_grad()
             loss_of(one, data).backward()
             trainer.step()
@@ -260,7 +261,7 @@ def case_channels_last():
 
 
 def case_gradients_lie_in_buckets():
-    """No unpacking, and with zero_grad(set_to_none=False) no packing either."""
+    """No gradient is unpacked, and with zero_grad(set_to_none=False) none is packed either."""
     if hvd.size() == 1:
         return
     net = model()
@@ -308,7 +309,7 @@ def case_many_optimizers_one_after_another():
 
 
 def case_more_optimizers_than_message_tags_have_room_for():
-    """Live ones, and dropped ones in reference cycles that no automatic collection finds."""
+    """Tests live optimizers, and dropped ones in reference cycles that no automatic collection finds."""
 
     def made(index):
         net = nn.Linear(2, 1, bias=False)
@@ -382,7 +383,7 @@ def case_after_shutdown_and_init():
 
 
 def case_travels_while_backward_runs():
-    """From the third step on, gradients lie in their buckets when backward ends, not only after step()."""
+    """From the third step on, gradients are in their buckets when backward ends, not only after step()."""
     if hvd.size() == 1:
         return
     net = model()
@@ -397,7 +398,7 @@ def case_travels_while_backward_runs():
 
 
 def case_compiled():
-    if hvd.size() != 2:  # which takes seconds
+    if hvd.size() != 2:  # compiling takes seconds
         return
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), named_parameters=net.named_parameters())

@@ -1,4 +1,4 @@
-"""What scripts of users do with a distributed optimizer: right on all ranks, or the same clear error on all."""
+"""Usage patterns of distributed optimizers in users' scripts: right on all ranks, or the same clear error on all."""
 
 import copy
 import pickle
@@ -13,7 +13,7 @@ from ringcomm._src.base.errors import UnsupportedError
 
 
 def mean():
-    """Of what `backward` gives the ranks."""
+    """Returns the mean of the ranks' gradients that `backward` computes."""
     return (hvd.size() + 1) / 2
 
 
@@ -31,7 +31,7 @@ def backward(*parameters, factor=1):
 
 
 def steps(optimizer, *parameters, count=3):
-    """More than the first ones, after which gradients are sent during backward."""
+    """Makes enough steps that gradients are sent during backward."""
     for _ in range(count):
         optimizer.zero_grad()
         backward(*parameters)
@@ -102,7 +102,7 @@ def case_inner_of_relaxed_steps():
 
 
 class OuterOptimizer(torch.optim.Optimizer):
-    """As Lookahead and others are written: it holds the optimizer that takes the step."""
+    """An optimizer that holds the stepping optimizer, as Lookahead and similar ones do."""
 
     def __init__(self, optimizer):
         super().__init__(optimizer.param_groups, {})
@@ -120,7 +120,7 @@ def case_optimizer_around():
 
 
 class StepsFirst(torch.optim.Optimizer):
-    """Uses the gradients that are there before it calls the closure, as some of the sharpness-aware ones do."""
+    """An optimizer that uses existing gradients before it calls the closure, as some sharpness-aware ones do."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {})
@@ -146,7 +146,7 @@ def case_closures():
             optimizer.used.clear()
             optimizer.zero_grad()
             backward(p)
-            optimizer.step(lambda: None)  # no backward
+            optimizer.step(lambda: None)  # no backward pass
             assert all(torch.allclose(one, total) for one in optimizer.used), optimizer.used
 
             def closure(p=p, optimizer=optimizer):
@@ -207,7 +207,7 @@ def case_groups_are_edited():
 
 
 def case_parameters_that_left_are_free():
-    """Gradients of a parameter that is in no group any more are not counted."""
+    """Gradients of a parameter that is no longer in any group are ignored."""
     p, q = parameter(), parameter()
     inner, optimizer = optimizer_of(p, q)
     steps(optimizer, p, q)
@@ -257,9 +257,9 @@ def case_copies():
     optimizer.finish()
 
 
-# ---- evidence --------------------------------------------------------------------------------------------------------
+# ---- autograd.grad and alternating optimizers ------------------------------------------------------------------------
 def case_autograd_grad_between():
-    """It leaves .grad alone: neither a backward pass nor a gradient."""
+    """autograd.grad leaves .grad unchanged: the optimizer counts neither a backward pass nor a gradient."""
     net, reference = model(), model()
     optimizer, alone = (
         hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters()),
@@ -276,7 +276,7 @@ def case_autograd_grad_between():
 
 
 def case_one_of_two_rests():
-    """Two optimizers over the same parameters take turns, of any length."""
+    """Two optimizers over the same parameters take turns of any length."""
     for op in (hvd.Average, hvd.Adasum):
         net = model()
         named = list(net.named_parameters())
@@ -312,7 +312,7 @@ def case_optimizer_made_during_a_step():
 
 
 def case_threads():
-    """Two threads make an optimizer each and train, in another order on each rank."""
+    """Two threads create one optimizer each and train, in a different order on each rank."""
     errors, gate = [], threading.Barrier(2)
     parameters = [parameter(4), parameter(5)]
 
@@ -356,7 +356,7 @@ def case_dtypes_change():
 
 
 def case_dtype_changes_after_backward():
-    """Before the step: takes effect, or is one error on every rank; and training goes on."""
+    """A change before the step takes effect, or raises one error on every rank; then training continues."""
     net = model(torch.float32)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net.named_parameters())
     for step in range(8):

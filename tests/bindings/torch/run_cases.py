@@ -13,7 +13,7 @@ from ringcomm._src.named import runtime
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:
-    """A case that fails on one rank ends the job, for the others would wait for it."""
+    """Runs the cases. A case that fails on one rank ends the job, because the other ranks would wait for it."""
     modules = [importlib.import_module(name) for name in module_names.split(",")]
     hvd.init()
     cases = [
@@ -27,7 +27,7 @@ def run_cases(module_names: str, wanted: str = "") -> None:
         try:
             case()
             for one in [one for one in runtime.session().sets if one not in before]:
-                hvd.remove_process_set(one)  # the next case may want one of the same ranks
+                hvd.remove_process_set(one)  # the next case may need a set of the same ranks
         except BaseException:
             print(f"rank {hvd.rank()}: {name} failed\n{traceback.format_exc()}", file=sys.stderr, flush=True)
             os._exit(1)

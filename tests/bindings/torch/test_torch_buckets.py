@@ -1,4 +1,4 @@
-"""What the reducer is built from, in one process: buckets, slices, and what hooks see of a backward pass."""
+"""The parts of the reducer, in one process: buckets, slices, and the view of hooks on a backward pass."""
 
 import pytest
 import torch
@@ -57,7 +57,7 @@ def test_buckets_are_full_only_at_their_last_item_and_come_in_the_order_of_filli
 
 
 class FakeMemory:
-    """Where stretches were placed, as a plan is told."""
+    """A stub of a plan that records where stretches were placed."""
 
     def __init__(self, apart):
         self.apart, self.places = apart, {}
@@ -156,7 +156,7 @@ def test_a_big_gradient_travels_from_where_it_lies():
     assert slices[2].store(other) is other  # it has become .grad
     for twin in (born.t().contiguous().t(), born[:100], born.expand(2, 200, 300)[0], born.view(-1).view(200, 300)):
         stored = slices[0].store(twin) if twin.shape == born.shape else born
-        assert stored is not twin  # other strides, or somebody else uses its memory
+        assert stored is not twin  # other strides, or another tensor uses its memory
     del twin
     assert slices[0].leave(born) is born
     slices[0].clear()

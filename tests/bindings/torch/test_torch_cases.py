@@ -28,7 +28,7 @@ def test_cases(ranks: int) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases_of_stores_without_shared_memory(ranks: int) -> None:
-    """As between hosts: what one rank asks of another's shard goes by messages."""
+    """As between hosts: ranks access another rank's shard by messages."""
     variables = {"PYTHONPATH": PATHS, "RINGCOMM_SHARED_MEMORY": "off"}
     result = mpi_case.run(ranks, run_cases, "cases_store,cases_relaxed_ends", limit=280, variables=variables)
     (line,) = result.lines("passed ")

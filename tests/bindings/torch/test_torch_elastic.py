@@ -1,4 +1,4 @@
-"""An elastic job of a real network: to the bit what its memberships would have made, and every sample once an epoch."""
+"""An elastic job of a real network equals, bit for bit, a run with its memberships; each epoch uses every sample once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "result").read_text())
     (first, size, begin), (second, other, resumed) = result["history"]
     assert (first, size, begin, second, other) == (1, 3, 0, 2, 2) and resumed in (7, 8)
-    # The same memberships, with files between them in place of a loss.
+    # A run with the same memberships, connected by files instead of a lost rank.
     files = [str(tmp_path / name) for name in ("none", "middle", "end")]
     mpi_case.output_of([PROGRAM, tmp_path, resumed, "--from", files[0], "--to", files[1]], tmp_path, 3)
     mpi_case.output_of([PROGRAM, tmp_path, STEPS, "--from", files[1], "--to", files[2]], tmp_path, 2)
@@ -35,7 +35,7 @@ def test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 
 
 def check_samples(folder: Path, resumed: int) -> None:
-    """What counts: the first generation's steps up to the commit that the second began with."""
+    """Checks samples of the steps that count: the first generation's up to the commit from which the second began."""
     epochs: dict[int, list[tuple[int, list[int]]]] = {}
     for file in folder.glob("samples.*"):
         generation = int(file.name.split(".")[1])
@@ -46,7 +46,7 @@ def check_samples(folder: Path, resumed: int) -> None:
     last_epoch = max(epochs)
     for epoch, steps in epochs.items():
         seen = Counter(index for _, indices in steps for index in indices)
-        if epoch == last_epoch:  # not over
+        if epoch == last_epoch:  # the last epoch is not complete
             assert max(seen.values()) == 1
             continue
         assert set(seen) == set(range(SAMPLES))

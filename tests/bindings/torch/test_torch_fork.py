@@ -1,4 +1,4 @@
-"""DataLoader workers, however they are started, while allreduces run; and what a worker that calls in is told."""
+"""DataLoader workers with every start method, while allreduces run; and the errors in workers that call ringcomm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.mpi
 SAMPLES, WORKERS, EPOCHS = 64, 2, 2
 METHODS = ("fork", "forkserver", "spawn")
 FAST = ("fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("forkserver", "spawn")))
-OF_ITS_OWN = ("forkserver",)  # a server lives as long as its rank
+OF_ITS_OWN = ("forkserver",)  # these have a server that lives as long as its rank
 PATHS = {"PYTHONPATH": str(HERE)}
 
 
@@ -31,7 +31,7 @@ class Squares(Dataset):
 
 
 class CallsIn(Dataset):
-    """Each sample is what a worker is told when it uses ringcomm: every call must be refused."""
+    """A data set whose samples are the errors of calls of ringcomm in a worker: every call must be refused."""
 
     def __len__(self):
         return 4
@@ -51,7 +51,7 @@ class CallsIn(Dataset):
 
 
 def under_load(method):
-    """Small and large operations are in flight all the time, fused and not, while workers start, work and end."""
+    """Runs small and large operations, fused and not, all the time while workers start, work and end."""
     hvd.init()
     size = hvd.size()
     large, small = torch.ones(1 << 20), [torch.ones(100 + i) for i in range(5)]
@@ -118,7 +118,7 @@ ringcomm.barrier()
 
 
 def test_script_without_main_guard(tmp_path):
-    """A child imports the script, which calls init(): one clear error there, and the ranks go on."""
+    """A child imports the script, which calls init(): it raises one clear error there, and the ranks continue."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT_WITHOUT_GUARD)
     result = mpi_case.run(2, mpi_case.run_python, [str(script)], str(tmp_path), limit=60, alone=True)

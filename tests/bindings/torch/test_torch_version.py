@@ -1,4 +1,4 @@
-"""A PyTorch that is too old is refused when ringcomm.torch is imported."""
+"""Importing ringcomm.torch with a PyTorch that is too old raises an error."""
 
 import os
 import subprocess

@@ -36,7 +36,7 @@ def loss_of(net, data):
 
 
 def alone(make_optimizer, steps, train):
-    """The reference: this process alone, on whole batches. ``train(net, optimizer, batches)``."""
+    """Trains the reference in this process alone, on whole batches. ``train(net, optimizer, batches)``."""
     net = model()
     train(net, make_optimizer(net.parameters()), [batch(step) for step in range(steps)])
     return net
@@ -71,7 +71,7 @@ def same_bits_everywhere(net):
 
 
 def compare(make_optimizer, train=plain, steps=6, reference=None, rtol=1e-9, **options):
-    """Trains both ways and compares; ``reference`` where one process would do it otherwise."""
+    """Trains both ways and compares; ``reference`` replaces the training in one process if that differs."""
     distributed = together(make_optimizer, steps, train, **options)
     equal_nets(distributed, alone(make_optimizer, steps, reference or train), rtol=rtol)
     same_bits_everywhere(distributed)

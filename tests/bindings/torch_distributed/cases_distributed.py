@@ -1,4 +1,4 @@
-"""torch.distributed on the backend, in the default group of all ranks."""
+"""torch.distributed on ringcomm's backend, in the default group of all ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def me() -> tuple[int, int]:
 
 
 def drawn(rank: int, count: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Small whole numbers, whose sums and products of few are exact."""
+    """Returns small whole numbers, for which sums, and products of a few, are exact."""
     made = torch.Generator().manual_seed(1000 * rank + count)
     return torch.randint(1, 4, (count,), generator=made).to(dtype)
 
@@ -97,7 +97,7 @@ def case_tensors_that_are_not_contiguous():
 
 
 def case_a_repeated_call_follows_its_tensor():
-    """Calls in place are remembered; another tensor of the same shape is another tensor."""
+    """In-place calls are cached; a different tensor of the same shape is a different call."""
     _, size = me()
     for value in range(1, 6):
         for shape in ((4,), (2, 2)):
@@ -129,7 +129,7 @@ def case_gathers_and_scatters():
             dist.reduce(y, dst=root)
             assert torch.equal(y, sum(all_) if rank == root else x)
     for count in (1, 100_000):
-        outputs = [torch.empty(count + r) for r in range(size)]  # of another length on each
+        outputs = [torch.empty(count + r) for r in range(size)]  # the lengths differ by rank
         outputs[0] = torch.empty(count, 2)[:, rank % 2]
         dist.all_gather(outputs, torch.full((count + rank,), float(rank)))
         assert all(torch.equal(out, torch.full((count + r,), float(r))) for r, out in enumerate(outputs))
@@ -143,7 +143,7 @@ def case_gathers_and_scatters():
 
 
 def case_the_forms_without_options():
-    """As torch's own process groups take them: tensors, root and op, by place or by name."""
+    """Calls as torch's own process groups accept them: tensors, root and op, by position or by name."""
     (rank, size), group = me(), dist.group.WORLD
     last, ranks = size - 1, torch.arange(size * 1.0)
     mine, total = torch.full((1,), float(rank)), ranks.sum(0, keepdim=True)
@@ -201,7 +201,7 @@ def case_all_to_alls():
     out = torch.empty(size, 2)
     dist.all_to_all_single(out, x)
     assert torch.equal(out, torch.stack([torch.tensor([2.0 * rank, 2 * rank + 1]) + 100 * r for r in range(size)]))
-    sent = [(rank + r) % 3 for r in range(size)]  # rows; as many come back
+    sent = [(rank + r) % 3 for r in range(size)]  # rows; the same number is received
     out = torch.empty(sum(sent), 2)
     dist.all_to_all_single(out, torch.full((sum(sent), 2), float(rank)), sent, sent)
     assert torch.equal(out[:, 0], torch.cat([torch.full((n,), float(r)) for r, n in enumerate(sent)]))
@@ -213,7 +213,7 @@ def case_all_to_alls():
 
 
 def case_lists_of_the_wrong_length():
-    """Gloo gives the sum of both inputs of one all-reduce, and refuses the other lists."""
+    """Gloo returns the sum of both inputs of one all-reduce, and refuses the other lists."""
     rank, size = me()
     group = dist.group.WORLD
     one, two = torch.ones(2), torch.ones(2)
@@ -284,7 +284,7 @@ def case_counts_that_disagree():
 
 
 def case_outputs_count_as_changed():
-    """A tensor that autograd saved before a collective wrote it is refused in backward."""
+    """backward refuses a tensor that autograd saved before a collective wrote to it."""
     rank, size = me()
 
     def one(*shape: int) -> Tensor:
@@ -355,7 +355,7 @@ def case_works_and_futures():
 
 
 def case_works_that_are_dropped():
-    """Their tensors live until the core has done with them."""
+    """Tensors of dropped works live until the core has finished with them."""
     rank, size = me()
     for _ in range(20):
         dist.all_reduce(torch.full((300_000,), float(rank)), async_op=True)
@@ -425,7 +425,7 @@ def case_groups():
             assert y[0] == size - 1
             assert dist.get_rank(group) == rank - first
         assert x[0] == (size - first if rank >= first else 1)
-    order = list(range(size)) if rank % 2 else list(reversed(range(size)))  # ranks call the groups in other orders
+    order = list(range(size)) if rank % 2 else list(reversed(range(size)))  # ranks call the groups in different orders
     works, tensors = [], []
     for first in order:
         if rank >= first:
@@ -439,7 +439,7 @@ def case_groups():
 
 
 def case_threads_of_one_rank():
-    """Each with a group of its own."""
+    """Each thread has a separate group."""
     _rank, _size = me()
     groups = [dist.new_group() for _ in range(3)]
     found: list[Any] = [None] * 3
@@ -483,7 +483,7 @@ def case_a_timeout():
             dist.all_reduce(torch.ones(1), group=group)
     dist.barrier()
     with pytest.raises((ringcomm.RankLeftError, ringcomm.ShutDownError, OperationTimeoutError)):
-        for _ in range(2):  # rank 0 has come to the first one, and left
+        for _ in range(2):  # rank 0 has entered the first one, and left
             dist.all_reduce(torch.ones(1), group=group)
     dist.barrier()
 
@@ -517,7 +517,7 @@ def case_functional_collectives():
 def case_a_mesh():
     _rank, size = me()
     if torch.__version__ < "2.2":
-        return  # there are none
+        return  # there are no futures
     from torch.distributed.device_mesh import init_device_mesh
 
     mesh = init_device_mesh("cpu", (size, 1), mesh_dim_names=("data", "model"))
@@ -536,7 +536,7 @@ def case_sparse_gradients():
 
 
 def case_compressed_buckets():
-    """A hook gives the mean; between hosts a rounded one."""
+    """A hook computes the mean; between hosts a rounded one."""
     rank, size = me()
     torch.manual_seed(1)
     plain = torch.nn.Linear(64, 64)
@@ -565,8 +565,11 @@ def case_beside_the_named_operations():
 
 
 def case_groups_that_their_members_make_alone():
-    """The last of its part: torch 2.15 names groups by a count that only members of these advance, so that those of all
-    ranks which come later have other names on each, and wait for ever (Gloo's too)."""
+    """Must be the last case of its part: torch 2.15 numbers these groups with a counter that only their members
+    advance.
+
+    Later groups of all ranks then have different names on each rank, and block forever (Gloo's too).
+    """
     rank, size = me()
     if size < 3:
         return
@@ -606,7 +609,8 @@ def case_callbacks_wait_call_and_raise():
     assert chain.wait().tolist() == [size * size + 1.0] * 2
     inner = work().get_future().then(lambda _: work().get_future().then(call_and_wait).wait())
     assert inner.wait().tolist() == [size * size] * 2
-    futures = [work().get_future() for _ in range(3)]  # torch's own future runs its callbacks where it is completed
+    # torch's own future runs its callbacks in the thread that completes it
+    futures = [work().get_future() for _ in range(3)]
     another = work()
     joined = torch.futures.collect_all(futures).then(lambda _: another.get_future().wait()[0])
     assert joined.wait().tolist() == [size] * 3
@@ -615,7 +619,8 @@ def case_callbacks_wait_call_and_raise():
         failed.wait()
     slow, release = threading.Event(), threading.Event()
     held = work().get_future().then(lambda _: (slow.set(), release.wait(60)))
-    assert slow.wait(60) and work().get_future().wait()[0][0] == size  # completed, whatever runs meanwhile
+    # it completes although another callback still runs
+    assert slow.wait(60) and work().get_future().wait()[0][0] == size
     assert work().get_future().then(lambda done: done.value()[0][0].item()).wait() == size  # after a while, beside it
     release.set()
     assert held.wait()[1]
@@ -623,7 +628,7 @@ def case_callbacks_wait_call_and_raise():
 
 
 def case_powersgd_hook():
-    """torch's, whose callbacks wait for collectives; with several buckets under way."""
+    """torch's hook, whose callbacks wait for collectives; several buckets are in flight."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
     rank, _size = me()
@@ -665,7 +670,7 @@ def case_works_end_before_their_group():
 
 
 def case_a_rank_that_comes_too_late():
-    """Its peers have timed out in the call, whose data is there."""
+    """The peers of a late rank have timed out in the call, although their data is available."""
     rank, size = me()
     if size == 1:
         return

@@ -13,7 +13,7 @@ def given(rank: int, step: int) -> torch.Tensor:
 
 
 def case_buckets_lie_in_shared_memory():
-    """From when they are made for good, with the gradients that are views of them; and steps stay right."""
+    """Buckets, and the gradients that are views of them, are in shared memory once they are final; steps stay right."""
     rank, size = dist.get_rank(), dist.get_world_size()
     shared = world.shared_tensors()
     torch.manual_seed(3)

@@ -1,4 +1,4 @@
-"""The recipes of examples/parallel: each compares itself with one process."""
+"""Runs the examples in examples/parallel; each compares its result with one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend of torch.distributed on ranks under mpiexec: its own cases, and PyTorch's suite."""
+"""The backend of torch.distributed on ranks under mpiexec: ringcomm's cases, and PyTorch's suite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ CASES = "cases_distributed", "cases_shared_tensors"
 
 
 def run_cases(wanted: str = "") -> None:
-    """Twice, for a group may be made again; a case that fails on one rank ends the job, for the others would wait."""
+    """Runs the cases twice, because a group may be created again.
+
+    A case that fails on one rank ends the job, because the other ranks would wait.
+    """
     import torch.distributed as dist
 
     import ringcomm.torch.distributed
@@ -62,7 +65,7 @@ dist.destroy_process_group()
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_torch_knows_the_backend_without_an_import(ranks: int) -> None:
-    """By the entry point of the installed ringcomm."""
+    """The entry point of the installed ringcomm registers it."""
     launch = [str(launching.LAUNCHER), "-n", str(ranks)] if ranks else []
     environment = launching.environment()
     result = subprocess.run(
@@ -87,7 +90,7 @@ def groups_beside_gloo(folder: str) -> None:
 
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
-    if rank < 2:  # torch asks the backend on members alone
+    if rank < 2:  # torch calls the backend on members only
         with pytest.raises(RuntimeError, match=r"new_group.backend=.ringcomm.. of all of them first"):
             dist.new_group([0, 1], backend="ringcomm")
     else:
@@ -138,19 +141,19 @@ def one_rank_ends(how: str) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["exit", "kill"])
 def test_a_rank_that_ends_is_told(how: str) -> None:
-    """Without destroy_process_group."""
+    """A rank that ends without destroy_process_group is reported."""
     result = mpi_case.start(3, one_rank_ends, how, limit=60, variables={"PYTHONPATH": PATHS})
     assert result.status != 0 and not result.left_behind
     told = {line for line in result.text.splitlines() if line.startswith("told: ")}
     assert told <= {"told: RankLeftError", "told: PeerLostError"}
-    assert told or "rank 1 of 3" in result.text  # a launcher may end the others before they find out
+    assert told or "rank 1 of 3" in result.text  # a launcher may end the other ranks before they detect it
 
 
 if __name__ == "__main__":  # by hand: mpiexec -n 2 python test_torch_distributed.py [part of a name]
     run_cases(*sys.argv[1:])
 
 
-# ---- what is seen of its traffic -------------------------------------------------------------------------------------
+# ---- traces of its traffic -------------------------------------------------------------------------------------------
 def traffic() -> None:
     import time
 

@@ -1,4 +1,4 @@
-"""Jobs that torchrun starts: MPI's processes find each other by the job's store, on MPICH."""
+"""Jobs that torchrun starts: on MPICH, MPI's processes find each other by the job's store."""
 
 from __future__ import annotations
 

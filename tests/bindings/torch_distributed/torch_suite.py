@@ -1,8 +1,7 @@
-"""PyTorch's own suite for backends, as installed with torch, on this backend: run under mpiexec or torchrun, all ranks
-at once.
+"""Runs PyTorch's own suite for backends, as installed with torch, on ringcomm's backend, under mpiexec or torchrun.
 
-Prints a line a test that did not pass, and at the end how many passed, failed and were skipped. Arguments: patterns of
-names (fnmatch); none: all.
+It prints a line for each test that did not pass, then the numbers of passed, failed and skipped tests. Arguments:
+patterns of names (fnmatch); none: all tests.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ import torch.distributed as dist
 import ringcomm.torch.distributed
 
 BACKEND = ringcomm.torch.distributed.NAME
-if dist.is_torchelastic_launched():  # MPI learns from the group who is who
+if dist.is_torchelastic_launched():  # MPI learns the ranks from the group
     dist.init_process_group(BACKEND)
     dist.destroy_process_group()
 
 from mpi4py import MPI  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
-os.environ["BACKEND"] = "gloo"  # what the suite asks to choose the tests for CPU tensors
+os.environ["BACKEND"] = "gloo"  # the suite selects the tests for CPU tensors by it
 os.environ["WORLD_SIZE"] = str(WORLD.size)
 os.environ["TEMP_DIR"] = FOLDER = WORLD.bcast(tempfile.mkdtemp() if WORLD.rank == 0 else None)
 for folder in ("barrier", "init_dir", "test_dir"):
@@ -41,8 +40,8 @@ from torch.testing._internal import common_distributed, common_utils  # noqa: E4
 from torch.testing._internal.distributed import distributed_test  # noqa: E402
 
 SECONDS = 60.0  # a group's timeout
-OWN_NAME = ("test_get_backend", "test_barrier_timeout_global")  # which make a group, or look at its name
-ELSEWHERE = {  # tests, and why they say nothing of this backend
+OWN_NAME = ("test_get_backend", "test_barrier_timeout_global")  # tests that create a group, or read its name
+ELSEWHERE = {  # tests that do not test this backend, with the reasons
     "*_cuda*": "of GPUs",
     "test_batch_isend_irecv_mixed_backend_err": "of NCCL",
     "test_batch_isend_irecv_op_err": "of NCCL",
@@ -54,7 +53,7 @@ if WORLD.size < 4:
 
 
 class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
-    """Every rank is one that MPI has started, where the suite would start processes of its own."""
+    """PyTorch's suite, in which MPI starts the ranks instead of the suite."""
 
     def setUp(self) -> None:
         common_utils.set_rng_seed(common_utils.SEED)
@@ -75,7 +74,7 @@ def names() -> list[str]:
 
 
 def run(name: str) -> str:
-    """ "", or why it was skipped. Raises what the test raises."""
+    """Runs a test. Returns why it was skipped, or "". Raises what the test raises."""
     if why := next((why for pattern, why in ELSEWHERE.items() if fnmatch.fnmatch(name, pattern)), ""):
         return why
     distributed_test.BACKEND = BACKEND if name in OWN_NAME else "gloo"
@@ -88,7 +87,7 @@ def run(name: str) -> str:
         getattr(test, name)()
     except unittest.SkipTest as skip:
         return str(skip)
-    except SystemExit as end:  # how its processes tell that they skip it
+    except SystemExit as end:  # the suite's processes report a skip this way
         skips = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
         if end.code in skips:
             return str(skips[end.code])

@@ -260,7 +260,7 @@ def by_the_book(net, optimizer, scaler):
 
 
 def case_overflow_on_one_rank():
-    """All ranks skip the step and lower their scales, however the script scales the loss; early and late in training."""
+    """All ranks skip the step and lower their scales, however the script scales the loss, early and late in it."""
     for recipe in (step_only, unscale_first, synchronize_first, by_the_book):
         for overflow_in in (None, 0, LATE + 1):
             for make in (sgd, lambda parameters: torch.optim.Adam(parameters, lr=0.01, fused=True)):

@@ -300,7 +300,7 @@ def case_bad_requests():
 
 
 def case_names():
-    """Names of formats may replace the formats; creating an optimizer refuses an unknown name, also on a single rank."""
+    """Names may replace the formats; creating an optimizer refuses an unknown name, also on a single rank."""
     net = model(torch.float32)
 
     def made(compression, **options):

@@ -142,7 +142,7 @@ def case_memory_given_away_before():
 
 
 def case_memory_on_its_way_is_kept():
-    """Memory in transfer stays alive if a script assigns other memory to the gradient, which is an error on all ranks."""
+    """Memory in transfer stays alive if a script replaces the gradient's memory, which is an error on all ranks."""
     weights, optimizer = pair("big")
     for step in range(3):
         optimizer.zero_grad()

@@ -38,7 +38,7 @@ def reference_step(net, optimizer, step, epoch):
 
 
 def train(make_optimizer=sgd, epochs=4, prepare=lambda net: None, **options):
-    """Trains with join, and broadcasts the model of each epoch's last rank; also trains the reference in one process."""
+    """Trains with join, and broadcasts the model of each epoch's last rank; trains the reference in one process."""
     net, alone = model(), model()
     prepare(net)
     prepare(alone)

@@ -1,4 +1,4 @@
-"""An elastic job of a real network equals, bit for bit, a run with its memberships; each epoch uses every sample once."""
+"""An elastic job of a network equals, bit for bit, a run with its memberships; each epoch uses every sample once."""
 
 from __future__ import annotations
 

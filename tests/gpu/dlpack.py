@@ -44,7 +44,7 @@ def _delete(managed: Any) -> None:
 def capsule(
     address: int, shape: Sequence[int], strides: Sequence[int], dtype: str, kind: int, device: int, owner: Any = None
 ) -> Any:
-    """Returns a "dltensor"; strides count elements, dtype is a NumPy name; owner lives until the consumer releases it."""
+    """Returns a "dltensor"; strides count elements, dtype is a NumPy name; the consumer keeps owner alive."""
     name = dtype.rstrip("0123456789")
     bits = int(dtype[len(name) :] or 8)
     many = ctypes.c_int64 * len(shape)

@@ -57,7 +57,7 @@ class Calls:
         self.background = bool(rng.integers(2))
 
     def all(self) -> Iterator[tuple[str, Callable[[Callable[[Any], Any]], Any]]]:
-        """Yields a name, and a function that makes the call with arrays that `move` has put in their memory location."""
+        """Yields a name, and a function that makes the call with arrays that `move` has placed in memory."""
         # Draws that differ between ranks come last.
         mine = np.random.default_rng(self.rng.integers(2**31) + self.comm.rank)
         x = values(mine, self.count, self.dtype, self.op == "product")

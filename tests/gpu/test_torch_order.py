@@ -101,7 +101,7 @@ def test_pinned_memory_is_copied_later_and_other_memory_at_once(cuda: Any) -> No
 
 
 class Doubling:
-    """A small model of a binding's work on gradients: hooks record events, a side stream packs, computes and unpacks."""
+    """A small model of a binding's work on gradients: hooks record events, a side stream packs and unpacks."""
 
     def __init__(self, cuda: Any, parameters: list[Any], without: str | None) -> None:
         self.cuda, self.side, self.without = cuda, cuda.Stream(), without

@@ -31,7 +31,7 @@ class Pending(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A collective that can be called again. `start` calls it; unless it blocks, returns a function that completes it."""
+    """A collective that can be called again. `start` calls it; unless it blocks, returns its completion."""
 
     number: int
     group: int

@@ -22,7 +22,7 @@ def digest_of(*texts: str | bytes) -> str:
 
 
 def _object(source: Path, command: list[str], headers: str, folder: Path) -> Path:
-    """Returns the object file of a source; compiles it unless it exists. Its name contains a digest of all its inputs."""
+    """Returns the object file of a source; compiles it unless it exists. Its name has a digest of its inputs."""
     made = folder / f"{source.stem}.{digest_of(' '.join(command), headers, source.read_bytes())[:16]}.o"
     if not made.exists():
         for old in folder.glob(f"{source.stem}.*.o"):

@@ -1,7 +1,6 @@
 """Builds an MPI that accepts addresses of the stand-in's devices.
 
 It is a library that is loaded before the real one, under its name.
-
 """
 
 from __future__ import annotations

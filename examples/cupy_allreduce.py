@@ -2,8 +2,8 @@
 
 mpirun -n 4 python examples/cupy_allreduce.py
 
-Each rank uses one GPU of its host, by its local rank; several ranks may share one. Where there is none, this says what
-is missing and ends well.
+Each rank uses one GPU of its host, by its local rank; several ranks may share one. Without a GPU, the program prints
+what is missing and ends with status 0.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ except ImportError:
 
 
 def on_gpu(values):
-    """These values in the memory of this rank's GPU."""
+    """Returns these values in the memory of this rank's GPU."""
     x = ringcomm.empty(np.shape(values), np.asarray(values).dtype, device="cuda")
     x.set(np.asarray(values))  # CuPy's arrays and ringcomm's both have set() and get()
     return x
@@ -41,10 +41,10 @@ def main():
     weights = on_gpu(np.arange(4.0) if rank == 0 else np.zeros(4))
     weights = ringcomm.broadcast(weights, root_rank=0, name="weights")
 
-    # Behind what the current stream holds, and before what comes next on it. The host does not wait.
+    # Runs after the current work of the stream, and before its later work. The host does not wait.
     total = ringcomm.allreduce(on_gpu(np.full(4, rank + 1.0)), op=ringcomm.Sum, name="total")
 
-    # Several arrays at once, of different dtypes, of the host and of GPUs.
+    # Reduces several arrays together, of different dtypes, on the host and on GPUs.
     mixed = [on_gpu(np.full(3, rank, np.float32)), np.full(2, rank, np.int64), on_gpu(np.float16([1, 2]))]
     grouped = ringcomm.grouped_allreduce(mixed, op=ringcomm.Max, name="mixed")
 

@@ -1,10 +1,10 @@
-"""An all-reduce of one's own: two rings at once, one each way round, drawn, proved and run at native speed.
+"""A custom all-reduce: two rings in opposite directions at the same time, drawn, proved and run at native speed.
 
     mpirun -n 4 python examples/custom_algorithm.py
     ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4
 
-Half of the blocks travel to the next rank and half to the one before, so that both directions of every link are used by
-neighbours that have a link each way. A rank sends as much as in one ring, in as many rounds, with twice the messages.
+Half of the blocks are sent to the next rank and half to the previous rank. Neighbours with a full-duplex link thus use
+both of its directions. A rank sends as many bytes as in one ring, in as many rounds, with twice the messages.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ringcomm.algorithms import receive, reduce, send
 
 
 def two_rings(rank, size):
-    """What `rank` does: rounds of steps on 2 `size` blocks. The first half goes up, the other half down."""
+    """Returns the rounds of `rank`: steps on 2 `size` blocks. The first half goes up, the other half down."""
     following, before = (rank + 1) % size, (rank - 1) % size
 
     def up(i):

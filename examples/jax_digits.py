@@ -19,7 +19,7 @@ import ringcomm.jax as rc
 
 
 def load_data():
-    """8 x 8 images scaled to [0, 1]; every fifth is for the test."""
+    """Returns 8 x 8 images scaled to [0, 1]; every fifth is for the test."""
     digits = load_digits()
     images, labels = digits.data.astype(np.float32) / 16, digits.target
     order = np.random.default_rng(0).permutation(len(labels))

@@ -21,16 +21,16 @@ import ringcomm.keras as hvd
 if keras.backend.backend() == "torch":
     import torch
 
-    torch.set_num_threads(1)  # layers this small lose more by waiting for threads than they gain
+    torch.set_num_threads(1)  # such small layers lose more by waiting for threads than they gain
 
 
 def load_data():
-    """8 x 8 images scaled to [0, 1]; every fifth is for the test."""
+    """Returns 8 x 8 images scaled to [0, 1]; every fifth is for the test."""
     digits = load_digits()
     images, labels = digits.images[..., None].astype(np.float32) / 16, digits.target
     order = np.random.default_rng(0).permutation(len(labels))
     test, train = order[::5], order[np.arange(len(order)) % 5 != 0]
-    train = train[: len(train) // hvd.size() * hvd.size()]  # as many steps on all ranks
+    train = train[: len(train) // hvd.size() * hvd.size()]  # equally many steps on all ranks
     return images[train], labels[train], images[test], labels[test]
 
 

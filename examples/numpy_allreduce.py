@@ -1,4 +1,4 @@
-"""Sums NumPy arrays over the ranks, in both of ringcomm's ways.
+"""Sums NumPy arrays over the ranks, by a communicator and by named operations.
 
 mpirun -n 4 python examples/numpy_allreduce.py
 """
@@ -10,7 +10,9 @@ import ringcomm
 
 
 def ordered():
-    """A communicator of one's own: all ranks make the same calls in the same order, as with MPI. The fastest way."""
+    """Uses a communicator: all ranks make the same calls in the same order, as with MPI. This is the fastest
+    interface.
+    """
     comm = ringcomm.Communicator(MPI.COMM_WORLD)
     x = np.full(5, comm.rank + 1.0, np.float32)
     total = comm.allreduce(x, op=ringcomm.Sum)
@@ -22,11 +24,13 @@ def ordered():
 
 
 def named():
-    """Named operations: ranks submit them in any order; ringcomm finds out what is ready everywhere, and fuses it."""
+    """Uses named operations: ranks submit them in any order; ringcomm runs those that all ranks have submitted, and
+    fuses them.
+    """
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     names = [f"gradient {i}" for i in range(4)]
-    order = names[rank % 4 :] + names[: rank % 4]  # another order on every rank
+    order = names[rank % 4 :] + names[: rank % 4]  # a different order on every rank
     handles = {
         name: ringcomm.allreduce_async(np.full(3, float(names.index(name))), op=ringcomm.Sum, name=name)
         for name in order

@@ -26,7 +26,7 @@ def train(steps, batch=60):
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    order = torch.Generator().manual_seed(1)  # the same on all ranks
+    order = torch.Generator().manual_seed(1)  # identical on all ranks
     for _ in range(steps):
         mine = torch.randint(len(labels), (batch,), generator=order)[hvd.rank() :: hvd.size()]
         optimizer.zero_grad()

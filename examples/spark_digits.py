@@ -24,7 +24,7 @@ def train(steps, batch=60):
     digits = load_digits()
     images, labels = np.float32(digits.data / 16), np.eye(10, dtype=np.float32)[digits.target]
     weights = ringcomm.broadcast(np.random.default_rng(ringcomm.rank()).normal(size=(64, 10)).astype(np.float32), 0)
-    order = np.random.default_rng(1)  # the same on all ranks
+    order = np.random.default_rng(1)  # identical on all ranks
     for _ in range(steps):
         mine = order.integers(len(labels), size=batch)[ringcomm.rank() :: ringcomm.size()]
         scores = np.exp(images[mine] @ weights)

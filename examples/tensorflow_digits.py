@@ -19,11 +19,11 @@ from sklearn.datasets import load_digits
 
 import ringcomm.tensorflow as hvd
 
-tf.config.threading.set_intra_op_parallelism_threads(1)  # layers this small lose more by waiting for threads
+tf.config.threading.set_intra_op_parallelism_threads(1)  # such small layers lose more by waiting for threads
 
 
 def load_data():
-    """8 x 8 images scaled to [0, 1]; every fifth is for the test."""
+    """Returns 8 x 8 images scaled to [0, 1]; every fifth is for the test."""
     digits = load_digits()
     images, labels = digits.data.astype(np.float32) / 16, digits.target.astype(np.int32)
     order = np.random.default_rng(0).permutation(len(labels))

@@ -1,4 +1,4 @@
-"""A binding of a toy framework, by both doors of ringcomm.bindings (docs/writing-a-binding.md).
+"""A binding of a toy framework, by both interfaces of ringcomm.bindings (docs/writing-a-binding.md).
 
 ringrun -np 2 python examples/toy_binding.py
 """
@@ -17,7 +17,7 @@ from ringcomm import bindings
 
 # ---- the framework ---------------------------------------------------------------------------------------------------
 class Tensor:
-    """Numbers of float32 in a row, in memory of any kind."""
+    """A row of float32 numbers, in memory of any kind."""
 
     def __init__(self, memory: Any) -> None:
         self.memory = memoryview(memory)
@@ -27,7 +27,7 @@ class Tensor:
 
 
 class Graph:
-    """Functions in order, each of results of earlier ones. Built once, run often."""
+    """A list of functions, each of which uses earlier results. It is built once and run often."""
 
     def __init__(self) -> None:
         self.functions: list[tuple[Callable[..., Any], Sequence[int]]] = []
@@ -45,9 +45,9 @@ class Graph:
         return results[-1]
 
 
-# ---- the first interface: ringcomm's functions take tensors ---------------------------------------------------------------
+# ---- the first interface: ringcomm's functions take tensors ----------------------------------------------------------
 class TensorKind(bindings.NumPyKind):
-    """NumPy can see a tensor's memory, so most of NumPy's kind serves; what is given back is a tensor."""
+    """The kind of toy tensors. NumPy can view their memory, so it inherits most of NumPy's kind; results are tensors."""
 
     @staticmethod
     def source(x: Tensor) -> bindings.Buffer:
@@ -63,25 +63,25 @@ class TensorKind(bindings.NumPyKind):
 
     @staticmethod
     def like(x: Tensor) -> None:
-        return None  # every tensor is looked at anew
+        return None  # no cache key: every tensor is inspected again
 
 
 bindings.register_kind(lambda cls: issubclass(cls, Tensor), TensorKind)
 
 
 def average_gradients(gradients: dict[str, Tensor]) -> None:
-    """Averages gradients in place. All are under way at once, and ringcomm fuses small ones."""
+    """Averages gradients in place. All operations are in flight at the same time, and ringcomm fuses small ones."""
     handles = [ringcomm.allreduce_async_(gradient, name=name) for name, gradient in gradients.items()]
     for handle in handles:
         handle.wait()
 
 
-# ---- the second interface: a graph's own operation ------------------------------------------------------------------------
+# ---- the second interface: a graph's own operation -------------------------------------------------------------------
 def allreduce(graph: Graph, x: int, name: str) -> int:
     """Adds the average over all ranks of the result number `x`."""
     how = bindings.Reduce(ringcomm.Average)
     what = bindings.Description(ringcomm.global_process_set, bindings.ALLREDUCE, (name,), ("float32",), how)
-    graph_op = bindings.make_graph_op(what)  # refuses here, while the graph is built, what it could never run
+    graph_op = bindings.make_graph_op(what)  # refuses unsupported operations while the graph is built
     return graph.add(lambda tensor: Tensor(bindings.run_graph_op(graph_op, [tensor.memory])[0]), x)
 
 

@@ -2,8 +2,8 @@
 
     mpirun -n 2 python examples/train_char_lm.py
 
-The text is what any Python installation holds: its bundled documentation (pydoc's topics), its licence and the
-docstrings of its modules. Rank 0 reads it and sends it to the others, so that all train on the same.
+The text is in every Python installation: its documentation (pydoc's topics), its licence and the docstrings of its
+modules. Rank 0 reads it and broadcasts it, so that all ranks train on the same text.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def parse_arguments():
 
 
 def read_text():
-    """About 1 MB of English, from files that come with Python."""
+    """Returns about 1 MB of English, from files that come with Python."""
     library = Path(sysconfig.get_paths()["stdlib"])
     pieces = [text for _, text in sorted(pydoc_data.topics.topics.items())]
     pieces += [
@@ -85,7 +85,7 @@ class CharModel(nn.Module):
 
 
 def global_batch(data, step, options):
-    """Inputs and targets of all ranks: the same for any number of them."""
+    """Returns inputs and targets of all ranks, equal for any number of ranks."""
     generator = torch.Generator().manual_seed(options.seed * 1_000_003 + step)
     starts = torch.randint(len(data) - options.context - 1, (options.batch,), generator=generator)
     windows = torch.stack([data[s : s + options.context + 1] for s in starts.tolist()])

@@ -3,7 +3,7 @@
     mpirun -n 2 python examples/train_digits.py                  # --device cuda: on GPUs
 
 Every global batch is the same for any number of ranks; each rank computes its shard of it, and gradients are summed.
-So training comes out as it would on one process, up to the rounding of sums (compare with --dtype float64 --save).
+Training therefore gives the result of one process, up to the rounding of sums (compare with --dtype float64 --save).
 """
 
 import argparse
@@ -36,7 +36,7 @@ def parse_arguments():
 
 
 def device_of(options):
-    """This rank's GPU, if there is one for it; ranks of one host may share it."""
+    """Returns this rank's GPU, if there is one for it; ranks of one host may share it."""
     if options.device == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
@@ -48,7 +48,7 @@ def device_of(options):
 
 
 def load_data(dtype, device):
-    """8 x 8 images scaled to [0, 1]; every fifth is for the test."""
+    """Returns 8 x 8 images scaled to [0, 1]; every fifth is for the test."""
     digits = load_digits()
     images = torch.tensor(digits.images[:, None] / 16, dtype=dtype)
     labels = torch.tensor(digits.target)
@@ -72,12 +72,14 @@ def make_model():
 
 
 def shard(items):
-    """This rank's part of a global batch. Parts may differ by one; sums of losses and gradients do not mind."""
+    """Returns this rank's shard of a global batch. Shards may differ by one item, which sums of losses and gradients
+    allow.
+    """
     return torch.tensor_split(items, hvd.size())[hvd.rank()]
 
 
 def batches(count, options):
-    """The global batches of the run, the same on every rank and for any number of ranks."""
+    """Yields the global batches of the run, identical on every rank and for any number of ranks."""
     generator = torch.Generator().manual_seed(options.seed)
     step = 0
     for epoch in range(options.epochs):
@@ -89,7 +91,7 @@ def batches(count, options):
 
 
 def progress_bar(total):
-    """tqdm on rank 0, when stderr is a terminal and tqdm is there."""
+    """Returns a tqdm bar on rank 0 if stderr is a terminal and tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -109,7 +111,8 @@ def train(model, images, labels, options):
     for epoch, batch in plan:
         mine = shard(batch)
         optimizer.zero_grad()
-        # The sum over the shard, divided by the global batch: summed over ranks it is the gradient of the global mean.
+        # Divides the sum over the shard by the global batch: summed over ranks it is the gradient
+        # of the global mean.
         loss = F.cross_entropy(model(images[mine]), labels[mine], reduction="sum") / len(batch)
         loss.backward()
         optimizer.step()
@@ -133,7 +136,7 @@ def test_accuracy(model, images, labels):
 
 
 def weight_hashes(model):
-    """The sha256 of every rank's weights."""
+    """Returns the sha256 of every rank's weights."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
@@ -167,7 +170,7 @@ def plot_losses(losses, accuracy, folder):
 def main():
     options = parse_arguments()
     hvd.init()
-    torch.set_num_threads(1)  # layers this small lose more by waiting for threads than they gain
+    torch.set_num_threads(1)  # such small layers lose more by waiting for threads than they gain
     torch.manual_seed(options.seed + hvd.rank())  # different weights on each rank, until rank 0's are broadcast
     dtype, device = getattr(torch, options.dtype), device_of(options)
     train_images, train_labels, test_images, test_labels = load_data(dtype, device)

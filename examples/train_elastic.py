@@ -1,4 +1,4 @@
-"""Trains a small network on handwritten digits, and goes on when ranks are lost or come.
+"""Trains a small network on handwritten digits, and continues when ranks are lost or join.
 
 ringrun -np 3 --min-np 2 python examples/train_elastic.py --lose 1:40     # rank 1 is killed at step 40
 ringrun -np 2 --min-np 1 --host-discovery-script ./hosts.sh python examples/train_elastic.py
@@ -43,7 +43,7 @@ def main():
     state = hvd.elastic.TorchState(model, optimizer, sampler=sampler, epoch=0, step=0)
 
     def adapt():
-        """The learning rate that was kept is the one of another number of ranks."""
+        """Adapts the restored learning rate to the present number of ranks."""
         for group in optimizer.param_groups:
             group["lr"] = options.lr * hvd.size()
 
@@ -63,7 +63,7 @@ def main():
                 state.step += 1
                 if lost == [hvd.rank(), state.step] and os.environ.get("RINGCOMM_ELASTIC_GENERATION") == "1":
                     os.kill(os.getpid(), signal.SIGKILL)
-                state.commit()  # what is done up to here is not lost any more
+                state.commit()  # later failures lose nothing up to here
             state.epoch += 1
             sampler.set_epoch(state.epoch)
 

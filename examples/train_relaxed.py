@@ -1,9 +1,10 @@
-"""Trains a small network on handwritten digits by ranks that need not wait for each other, one of which may be slow.
+"""Trains a small network on handwritten digits on ranks that need not wait for each other; one rank may be slow.
 
     mpirun -n 4 python examples/train_relaxed.py --method timed --straggler 4
 
-Every step takes --unit milliseconds, and --straggler times as much on the last rank. Printed is when the method's model
-reached --target on the test images, and what it ended with. `--method all` compares all methods.
+Every step takes --unit milliseconds, and --straggler times as long on the last rank. The program prints when the
+method's model reached the accuracy --target on the test images, and its last accuracy. `--method all` compares all
+methods.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from torch import nn
 
 import ringcomm.torch as hvd
 
-# By name: the wrapper, SGD's learning rate over 1 - momentum, and its momentum.
+# METHODS maps a name to the wrapper, SGD's learning rate over 1 - momentum, and its momentum.
 METHODS = {
     "sync": (lambda o, model: hvd.DistributedOptimizer(o), 1.0, 0.9),
     "late": (lambda o, model: hvd.DistributedOptimizer(o, delay=1), 0.4, 0.9),
@@ -63,7 +64,7 @@ def parse_arguments():
 
 
 def load_data():
-    """Images as rows, scaled to [0, 1]; every fifth is for the test."""
+    """Returns images as rows, scaled to [0, 1]; every fifth is for the test."""
     digits = load_digits()
     images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
@@ -77,7 +78,7 @@ def accuracy(model, images, labels):
 
 
 class Watch:
-    """Looks at the method's model on rank 0, when it has changed, and not too often."""
+    """A monitor of the method's model on rank 0: evaluates it when it has changed, but not too often."""
 
     def __init__(self, optimizer, model, data):
         self.optimizer, self.model, self.test = optimizer, model, data[2:]
@@ -93,10 +94,10 @@ class Watch:
                 return
             self.looked = exchanges
             updates = self.optimizer.updates
-            if self.optimizer.has_own_model:  # an anchor, a centre or a store: any rank may look
+            if self.optimizer.has_own_model:  # an anchor, a centre or a store: any rank may evaluate it
                 with self.optimizer.global_weights():
                     now = accuracy(self.model, *self.test)
-            else:  # weights are the mean just now
+            else:  # after a round the weights are the mean
                 now = accuracy(self.model, *self.test)
         else:
             updates, now = steps * hvd.size(), accuracy(self.model, *self.test)
@@ -104,7 +105,7 @@ class Watch:
 
 
 def train(method, data, options):
-    """(the curve: seconds, updates and accuracy; the last accuracy; this rank's steps)"""
+    """Returns the curve (seconds, updates and accuracy), the last accuracy, and this rank's steps."""
     make, rate, momentum = METHODS[method]
     torch.manual_seed(options.seed)
     model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))

@@ -1,4 +1,4 @@
-"""A step of a pipeline as a picture: what each rank computes, and when it waits for messages."""
+"""Draws a step of a pipeline: the computations of each rank, and its waits for messages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ COLOURS = {"forward": "#4878a8", "backward": "#6aa84f", "wait": "#d9d9d9"}
 
 
 def waits(timeline: Path) -> list[tuple[float, float]]:
-    """(begin, end) in seconds, of a rank's timeline."""
+    """Returns (begin, end) of the waits in a rank's timeline, in seconds."""
     events = [event for event in json.loads(timeline.read_text()) if event.get("cat") == "message wait"]
     begins = {event["id"]: event["ts"] for event in events if event["ph"] == "b"}
     return [(begins[event["id"]] * 1e-6, event["ts"] * 1e-6) for event in events if event["ph"] == "e"]
 
 
 def draw(file: str, computed: Sequence[tuple[str, float, float]], title: str) -> None:
-    """Of all ranks, on one host, by rank 0. Collective."""
+    """Draws all ranks' rows, on rank 0; the ranks share a host. Collective."""
     timeline = Path(f"{file}.{dist.get_rank()}.json")
     rows = [*computed, *(("wait", begin, end) for begin, end in waits(timeline))]
     timeline.unlink()

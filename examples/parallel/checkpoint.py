@@ -1,4 +1,4 @@
-"""A checkpoint of sharded weights: every rank writes its own part; any number of ranks reads it.
+"""Writes and reads a checkpoint of sharded weights: every rank writes its part; any number of ranks reads it.
 
 mpiexec -n 4 python examples/parallel/checkpoint.py --save FOLDER
 mpiexec -n 2 python examples/parallel/checkpoint.py --load FOLDER

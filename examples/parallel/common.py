@@ -1,4 +1,4 @@
-"""What the recipes share: a small model, data, training in one process to compare with, and the comparison."""
+"""Common parts of the recipes: a small model, data, the reference training in one process, and the comparison."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ringcomm.torch  # noqa: F401 (torch.distributed knows the backend from here on)
 
-WIDTH, BATCH, STEPS, LR = int(os.environ.get("WIDTH", "32")), 24, 4, 0.1  # the batch of all ranks together
+WIDTH, BATCH, STEPS, LR = int(os.environ.get("WIDTH", "32")), 24, 4, 0.1  # BATCH: samples of all ranks together
 
 
 def start() -> tuple[int, int]:
-    """Rank and size, which are MPI's."""
+    """Starts the process group; returns rank and size, which are MPI's."""
     torch.set_num_threads(1)
     dist.init_process_group("ringcomm")
     return dist.get_rank(), dist.get_world_size()
 
 
 def model() -> nn.Sequential:
-    """The same weights wherever it is called."""
+    """Returns the model, with equal weights on each call."""
     torch.manual_seed(0)
     return nn.Sequential(*(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(8)))
 
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets of all ranks."""
+    """Returns inputs and targets of all ranks."""
     drawn = torch.Generator().manual_seed(step + 1)
     x = torch.randn(BATCH, WIDTH, generator=drawn)
     return x, torch.roll(x, 1, 1).sin()
 
 
 def share(whole: torch.Tensor, rank: int, size: int) -> torch.Tensor:
-    """A rank's part of a batch."""
+    """Returns a rank's part of a batch."""
     return whole.tensor_split(size)[rank]
 
 
@@ -47,7 +47,7 @@ def train(
     part: Callable[[torch.Tensor], torch.Tensor] = lambda x: x,
     draw: Callable[[int], tuple[torch.Tensor, torch.Tensor]] = batch,
 ) -> float:
-    """The last loss of this process's part."""
+    """Trains this process's part; returns its last loss."""
     for step in range(STEPS):
         x, y = map(part, draw(step))
         optimizer.zero_grad()
@@ -62,26 +62,28 @@ def alone(
     lr: float = LR,
     draw: Callable[[int], tuple[torch.Tensor, torch.Tensor]] = batch,
 ) -> nn.Sequential:
-    """A model trained by this process, with the whole batch."""
+    """Returns a model trained by this process on complete batches."""
     net = model()
     train(net, make(net.parameters(), lr=lr), draw=draw)
     return net
 
 
 def the_first(_step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every step's batch, for libraries that deal a data set's samples to the ranks themselves."""
+    """Returns one batch for every step, for libraries that distribute a data set's samples to the ranks themselves."""
     return batch(0)
 
 
 def loader(size: int) -> DataLoader:
-    """Of a rank's share of `the_first`."""
+    """Returns a loader of the samples of `the_first`, with a rank's batch size."""
     return DataLoader(TensorDataset(*batch(0)), BATCH // size)
 
 
 def compare(
     got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], within: float = 1e-5, to: str = "one process"
 ) -> None:
-    """Says how far the ranks' tensors are from those of one process, and ends; with status 1 if that is too far."""
+    """Prints the largest difference between the ranks' tensors and the reference; exits with status 1 if it is too
+    large.
+    """
     far = max((float((got[name] - expected[name]).abs().max()) for name in got), default=0.0)
     worst = torch.tensor([far])
     assert dist.get_backend() == "ringcomm"

@@ -1,8 +1,8 @@
-"""Data parallelism: every rank has the whole model and a part of the batch; gradients are averaged during backward.
+"""Data parallelism: every rank has the complete model and a part of the batch; backward averages the gradients.
 
     mpiexec -n 2 python examples/parallel/ddp.py [--compression int8]
 
-With --compression buckets travel between hosts in a wire format (inside a host nothing is encoded).
+With --compression, buckets are sent between hosts in a wire format (within a host, ringcomm encodes nothing).
 """
 
 import argparse

@@ -1,9 +1,11 @@
-"""Sharded data parallelism (ZeRO's third stage; FSDP2): each rank keeps a part of every layer's weights, gradients and
-optimizer state. A layer is gathered before it computes, and its gradients are summed and scattered after it.
+"""Sharded data parallelism (ZeRO's third stage; FSDP2).
+
+Each rank keeps a part of every layer's weights, gradients and optimizer state. The ranks gather a layer before it
+computes, and reduce-scatter its gradients after it.
 
     mpiexec -n 2 python examples/parallel/fsdp.py
 
-CPUOffloadPolicy keeps the parts in host memory while a GPU computes; on CPU ranks they lie there anyway.
+CPUOffloadPolicy keeps the parts in host memory while a GPU computes; on CPU ranks they are there in any case.
 """
 
 import torch

@@ -1,9 +1,11 @@
-"""Post-local SGD: gradients are averaged in the first steps, then every rank steps alone and the weights are averaged
-now and then, which needs fewer messages (Lin et al., arXiv:1808.07217).
+"""Trains by post-local SGD (Lin et al., arXiv:1808.07217), which needs fewer messages.
+
+The ranks average gradients in the first steps. Then every rank steps alone, and the ranks average the weights at
+intervals.
 
     mpiexec -n 2 python examples/parallel/local_sgd.py
 
-It is not what one process computes; what is compared is that all ranks end with the same weights.
+The result differs from that of one process. The program checks that all ranks end with equal weights.
 """
 
 import torch

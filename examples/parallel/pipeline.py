@@ -1,17 +1,17 @@
-"""Pipeline parallelism: each rank has some layers; a batch goes through in small ones, so that all ranks have work.
+"""Pipeline parallelism: each rank has some layers; a batch is divided into micro-batches, so that all ranks have work.
 
     mpiexec -n 2 python examples/parallel/pipeline.py --schedule gpipe|1f1b|interleaved|zb
 
-gpipe (Huang et al., arXiv:1811.06965): all small batches forward, then all backward; a rank keeps the activations of
-all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): one forward, one backward as soon as that can be; it keeps
-those of as many as there are stages. interleaved: each rank has several stages, further apart, so that the pipeline
-fills sooner. zb (Qi et al., arXiv:2401.10241): backward in two, for what is passed on and for the weights, which fills
-the gaps that are left.
+gpipe (Huang et al., arXiv:1811.06965): all micro-batches forward, then all backward; a rank keeps the activations of
+all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): alternates forward and backward as soon as possible; a rank
+keeps the activations of at most as many micro-batches as there are stages. interleaved: each rank has several stages,
+which are further apart, so that the pipeline fills sooner. zb (Qi et al., arXiv:2401.10241): divides backward into the
+gradients of inputs and those of weights; the latter fill the remaining gaps.
 
-The bubble, the time in which a rank has nothing to do, is (stages - 1) / (small batches + stages - 1) of gpipe and 1f1b
-where all stages take as long; what is printed is measured: 1 - busy / all of the time, of the last of four steps.
---draw FILE.png draws that step: what each rank computes, and, from ringcomm's timeline, when it waits for messages.
-Layers should then be so large that computing takes longer than all else: WIDTH=1024 in the environment.
+The bubble is the share of time in which a rank is idle: (stages - 1) / (micro-batches + stages - 1) for gpipe and 1f1b
+if all stages take equally long. The program prints the measured bubble of the last of four steps: 1 - busy / total.
+--draw FILE.png draws that step: the computations of each rank, and, from ringcomm's timeline, its waits for messages.
+Layers should then be so large that computation takes most of the time: WIDTH=1024 in the environment.
 """
 
 import argparse
@@ -32,7 +32,7 @@ SCHEDULES = {
     "1f1b": (Schedule1F1B, 1),
     "interleaved": (ScheduleInterleaved1F1B, 2),
     "zb": (ScheduleInterleavedZeroBubble, 2),
-}  # and stages on each rank
+}  # second: the number of stages on each rank
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b")
 parser.add_argument("--small-batches", type=int, default=8)
@@ -42,17 +42,17 @@ options = parser.parse_args()
 rank, size = start()
 kind, each = SCHEDULES[options.schedule]
 whole, device = model(), torch.device("cpu")
-numbers = [rank + size * turn for turn in range(each)]  # of this rank's stages
+numbers = [rank + size * turn for turn in range(each)]  # the numbers of this rank's stages
 count = size * each
 parts = [whole[len(whole) * n // count : len(whole) * (n + 1) // count] for n in numbers]
 stages = [PipelineStage(part, n, count, device) for part, n in zip(parts, numbers, strict=True)]
 schedule = kind(stages if each > 1 else stages[0], options.small_batches, loss_fn=nn.functional.mse_loss)
 
-computed = []  # (what, begin, end) of the step, in seconds of the timeline's clock
+computed = []  # (name, begin, end) of each computation in the step, in seconds of the timeline's clock
 
 
 def watched(call, what):
-    """Notes when this rank computes."""
+    """Returns the call with its begin and end recorded."""
 
     def timed(*args, **kwargs):
         begin = time.monotonic()

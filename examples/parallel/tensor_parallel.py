@@ -1,13 +1,13 @@
-"""Tensor parallelism (Megatron-LM): matrices are cut, each rank computes with a part of every layer.
+"""Tensor parallelism (Megatron-LM): matrices are divided, and each rank computes with a part of every layer.
 
     mpiexec -n 2 python examples/parallel/tensor_parallel.py
 
-Of two matrices in a row the first is cut by columns and the second by rows, so that nothing travels between them: that
-is ColwiseParallel and RowwiseParallel. Megatron's f is what goes in front (nothing forward, an all-reduce backward), g
-what comes behind (an all-reduce forward, nothing backward). An attention's heads are cut likewise. With sequence
-parallelism what lies between (norms, dropout) is cut along the sequence: f and g become an all-gather and a
-reduce-scatter, which move as many bytes and keep a part of the activations each. With loss parallelism the logits stay
-cut along the vocabulary.
+The first of two consecutive matrices is divided by columns (ColwiseParallel) and the second by rows (RowwiseParallel),
+so that no data is exchanged between them. Megatron's f precedes them (identity forward, all-reduce backward), and g
+follows them (all-reduce forward, identity backward). An attention's heads are divided in the same way. With sequence
+parallelism the layers in between (norms, dropout) are divided along the sequence. f and g then become an all-gather and
+a reduce-scatter, which move equally many bytes, and each rank keeps a part of the activations. With loss parallelism
+the logits stay divided along the vocabulary.
 """
 
 import torch
@@ -56,8 +56,8 @@ class Net(nn.Module):
 rank, size = start()
 mesh = init_device_mesh("cpu", (size,))
 plain, net = Net(), Net()
-into_rows = RowwiseParallel(output_layouts=Shard(1))  # the sum is scattered along the sequence
-by_sequence = ColwiseParallel(input_layouts=Shard(1))  # which is gathered first
+into_rows = RowwiseParallel(output_layouts=Shard(1))  # scatters the sum along the sequence
+by_sequence = ColwiseParallel(input_layouts=Shard(1))  # gathers the sequence first
 parallelize_module(
     net,
     mesh,

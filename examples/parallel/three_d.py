@@ -1,9 +1,9 @@
-"""Three ways of splitting at once, on 8 ranks: two parts of the data, two stages of layers, matrices in two.
+"""Combines data, pipeline and tensor parallelism on 8 ranks: two shards of the data, two stages, halved matrices.
 
     mpiexec -n 8 python examples/parallel/three_d.py
 
-A character model: which letter comes next in a text. Neighbours in the mesh's last dimension exchange most, in its
-first least: so "tensor" is last, where ranks share a host.
+It trains a character model, which predicts the next letter of a text. Neighbours in the mesh's last dimension exchange
+most data, those in its first dimension least. Therefore "tensor" is last, where ranks share a host.
 """
 
 import torch

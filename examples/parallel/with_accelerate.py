@@ -1,8 +1,8 @@
-"""Accelerate on ringcomm: the process group is there before the Accelerator, which then uses it.
+"""Runs Accelerate on ringcomm: the process group exists before the Accelerator, which then uses it.
 
     mpiexec -n 2 python examples/parallel/with_accelerate.py       # pip install accelerate
 
-On several hosts Accelerate wants MASTER_ADDR, rank 0's host.
+On several hosts Accelerate needs MASTER_ADDR, rank 0's host.
 """
 
 import torch

@@ -1,9 +1,9 @@
-"""Lightning on ringcomm: the process group is there before fit(), which then uses it.
+"""Runs Lightning on ringcomm: the process group exists before fit(), which then uses it.
 
     mpiexec -n 2 python examples/parallel/with_lightning.py        # pip install lightning
 
 `devices` is the number of ranks on a host, `num_nodes` that of hosts. DDPStrategy(process_group_backend="ringcomm")
-does the same; the number of devices must then be known without the group.
+has the same effect, but the number of devices must then be known without the group.
 """
 
 import lightning

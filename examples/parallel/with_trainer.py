@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer on ringcomm: the process group is there before TrainingArguments, which then uses it.
+"""Runs Hugging Face's Trainer on ringcomm: the process group exists before TrainingArguments, which then uses it.
 
 mpiexec -n 2 python examples/parallel/with_trainer.py          # pip install transformers accelerate
 """
@@ -12,7 +12,7 @@ from transformers import Trainer, TrainingArguments
 
 
 class Net(nn.Module):
-    """As Trainer calls models: by the names of the data's columns, for a loss."""
+    """A model as Trainer calls it: by the names of the data's columns, for a loss."""
 
     def __init__(self):
         super().__init__()

@@ -1,5 +1,7 @@
-"""Optimizer states sharded (ZeRO's first stage): every rank has all weights and gradients, and Adam's two moments of a
-part of them; it updates that part and broadcasts it.
+"""Shards optimizer states (ZeRO's first stage).
+
+Every rank has all weights and gradients, and Adam's two moments for a part of them. It updates that part and broadcasts
+it.
 
     mpiexec -n 2 python examples/parallel/zero.py
 """

@@ -130,7 +130,7 @@ def _run_in_pool(
 
 
 def output_of(arguments: Sequence[str | Path], folder: Path, ranks: int = 0) -> str:
-    """Returns the output as `launching.output_of` does, from a shared job. The program's start and end are not tested."""
+    """Returns the output as `launching.output_of` does, but from a shared job, so start and end are not tested."""
     return run(ranks, run_python, [str(one) for one in arguments], str(folder), limit=240).output
 
 

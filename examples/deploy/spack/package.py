@@ -1,4 +1,4 @@
-"""For Spack: in `packages/py_ringcomm/` of a repository of yours; then `spack install py-ringcomm ^mpich`."""
+"""A Spack package: put it in `packages/py_ringcomm/` of your repository; then `spack install py-ringcomm ^mpich`."""
 # ruff: noqa: F403, F405
 
 from spack.package import *
@@ -12,7 +12,7 @@ class PyRingcomm(PythonPackage):
 
     license("Apache-2.0")
 
-    version("0.1.0", sha256="0" * 64)  # of the source archive, once it is released
+    version("0.1.0", sha256="0" * 64)  # sha256 of the source archive, once it is released
 
     variant("torch", default=False, description="the packages that ringcomm.torch needs")
 

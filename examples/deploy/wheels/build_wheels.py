@@ -2,9 +2,9 @@
 
     python examples/deploy/wheels/build_wheels.py python3.10 python3.11 python3.12
 
-The compiler is that of the package ziglang, which brings its own C++ library and stubs of an old glibc. The C++ core is
-compiled once for each processor, Cython's unit for each Python. auditwheel checks which systems a wheel runs on. Debug
-symbols go to a folder beside the wheels, by binutils' objcopy for that processor. `make wheels` calls this.
+The compiler is that of the package ziglang, which contains a C++ library and stubs of an old glibc. It compiles the C++
+core once for each processor, and Cython's unit for each Python. auditwheel checks which systems a wheel runs on.
+binutils' objcopy for that processor moves debug symbols to a folder next to the wheels. `make wheels` runs this script.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ sys.exit(main())
 
 
 def run(*command: object, **settings: str) -> str:
-    """The standard output of `command`, which runs with `settings` in its environment."""
+    """Returns the standard output of `command`, which runs with `settings` in its environment."""
     words = [str(word) for word in command]
     return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings}).stdout
 
 
 def compiler(machine: str) -> dict[str, str]:
-    """The variables that zig.cmake reads."""
+    """Returns the variables that zig.cmake reads."""
     import ziglang
 
     return {"ZIG": str(Path(ziglang.__file__).with_name("zig")), "ZIG_TARGET": f"{machine}-linux-gnu.{GLIBC}"}
 
 
 def target(python: str, machine: str) -> dict[str, str]:
-    """Environment in which files get the names of another processor; empty for the processor of this machine."""
+    """Returns variables that give files the names of another processor; empty for this machine's processor."""
     tag, own = run(
         python, "-c", "import platform, sysconfig; print(sysconfig.get_config_var('SOABI'), platform.machine())"
     ).split()
@@ -58,7 +58,7 @@ def target(python: str, machine: str) -> dict[str, str]:
 
 
 def build_core(machine: str) -> Path:
-    """The core's library, the same for every Python. It stays in build/: a second call compiles what changed."""
+    """Builds the core's library, which every Python uses. It stays in build/: a second call compiles only changes."""
     folder = ROOT / "build" / "wheels" / machine
     settings = compiler(machine)
     run(
@@ -71,9 +71,10 @@ def build_core(machine: str) -> Path:
 
 
 def build(python: str, machine: str, core: Path, folder: Path) -> Path:
-    """The wheel as CMake makes it, in `folder`."""
+    """Builds the wheel by CMake in `folder`, and returns its path."""
     command: list[object] = [sys.executable, "-m", "pip", "--python", python, "wheel", "--quiet", "--no-deps"]
-    # Debian's Python.h includes a header by its path below /usr/include, where this compiler does not look.
+    # Debian's Python.h includes a header by its path below /usr/include, which this compiler does
+    # not search.
     headers = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('include'))").strip()).parent
     flags = f"-g1 -idirafter {headers}"
     for define in (f"CMAKE_TOOLCHAIN_FILE={TOOLCHAIN}", f"CMAKE_CXX_FLAGS={flags}", f"RINGCOMM_CORE={core}"):
@@ -93,7 +94,7 @@ def split_symbols(library: Path, machine: str, kept: Path) -> None:
 
 
 def finish(wheel: Path, machine: str, output: Path) -> None:
-    """Strips the wheel, and tags it by the systems it runs on: an error if these are fewer than promised."""
+    """Strips the wheel and tags it by the systems it runs on. Raises an error if these are fewer than promised."""
     with tempfile.TemporaryDirectory() as there:
         run(sys.executable, "-m", "wheel", "unpack", "--dest", there, wheel)
         content = next(Path(there).iterdir())
@@ -105,7 +106,7 @@ def finish(wheel: Path, machine: str, output: Path) -> None:
 
 
 def interpreter(name: str) -> str:
-    """Returns its path, which pip wants. Raises ValueError if there is none."""
+    """Returns the interpreter's path, which pip needs. Raises ValueError if there is none."""
     if found := shutil.which(name):
         return found
     raise ValueError

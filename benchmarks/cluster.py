@@ -26,19 +26,22 @@ NETWORK = "10.77.0"  # /24; exists in the namespaces only
 SWITCH_ADDRESS = f"{NETWORK}.254"
 BRIDGE = "rcbridge"
 
-# TCP's congestion control on the shaped links, the first that the kernel has: BBR without the queueing discipline `fq`
-# leaves data of an open connection unsent for up to 40 ms, which looks like a slow schedule. It is set per route, which
-# works also where /proc/sys/net/ipv4/tcp_congestion_control may not be written.
+# CONGESTION is TCP's congestion control on the shaped links: the first that the kernel has. BBR
+# without the queueing discipline `fq` delays data of an open connection by up to 40 ms, which looks
+# like a slow schedule. It is set per route, which works even if
+# /proc/sys/net/ipv4/tcp_congestion_control is not writable.
 CONGESTION = ("cubic", "reno")
 
-# How MPICH's ranks of different hosts exchange messages: its default (UCX, in the wheel), or libfabric over TCP.
+# NETMODS selects how MPICH's ranks of different hosts exchange messages: its default (UCX, in the
+# wheel), or libfabric over TCP.
 NETMODS: dict[str, dict[str, str]] = {
     "default": {},
     "ofi": {"FI_PROVIDER": "tcp", "MPIR_CVAR_CH4_NETMOD": "ofi"},
 }
 
-# Stands in for ssh: drops ssh's options, enters the host and gives the rest to a shell there, as ssh would.
-# Temporary files of its own, too: process ids repeat between hosts, and what a killed job leaves would be in the way.
+# AGENT replaces ssh: it drops ssh's options, enters the host and passes the rest to a shell there,
+# as ssh does. Each host has separate temporary files, because process ids repeat between hosts and
+# files of a killed job would be in the way.
 AGENT = """#!/bin/bash
 while [[ $1 == -* ]]; do
   case $1 in -l|-p|-o|-i|-F) shift 2 ;; *) shift ;; esac
@@ -51,7 +54,7 @@ exec nsenter --target "$pid" --net --uts --mount --ipc --pid -- /bin/sh -c "cd {
 
 @dataclass
 class Namespace:
-    """A child that holds namespaces: they live as long as it does, and it as long as this process."""
+    """A child process that holds namespaces: they exist as long as it does, and it as long as this process."""
 
     flags: str
     setup: str = ":"
@@ -59,7 +62,8 @@ class Namespace:
     pid: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # `read` ends when the pipe from this process closes; with the pid namespace's first process then all end.
+        # `read` ends when the pipe from this process closes; the end of the pid namespace's first
+        # process ends all others.
         script = f"set -e; {self.setup}; ip link set lo up; echo ready; read -r _ || true"
         command = [
             "unshare",
@@ -82,7 +86,7 @@ class Namespace:
         return ["nsenter", "--target", str(self.pid), "--net", "--", *command]
 
     def close(self) -> None:
-        self.process.kill()  # --kill-child takes the namespace's first process along
+        self.process.kill()  # --kill-child also kills the namespace's first process
         self.process.communicate()
 
 
@@ -127,7 +131,7 @@ class Cluster:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Cluster:
-        with contextlib.ExitStack() as stack:  # whatever fails below, what exists by then is removed
+        with contextlib.ExitStack() as stack:  # if a step below fails, removes everything created by then
             directory = Path(tempfile.mkdtemp(prefix="ringcomm-cluster-"))
             stack.callback(shutil.rmtree, directory, ignore_errors=True)
             self.agent = directory / "agent"
@@ -171,11 +175,11 @@ class Cluster:
         _run(host.enter(["sh", "-c", " || ".join(f"{route} {name}" for name in CONGESTION)]))
 
     def set_link(self, host: int, up: bool) -> None:
-        """Of a host, from 1: takes its plug out, or puts it in."""
+        """Disconnects a host, numbered from 1, or connects it again."""
         self._in_switch("ip", "link", "set", f"port{host}", "up" if up else "down")
 
     def processes(self, host: int) -> list[int]:
-        """That run on a host, from 1."""
+        """Returns the processes that run on a host, numbered from 1."""
         holder = self._holders[host - 1]
         mine, found = os.readlink(f"/proc/{holder}/ns/pid"), []
         for name in os.listdir("/proc"):
@@ -185,7 +189,7 @@ class Cluster:
         return found
 
     def crash(self, host: int) -> None:
-        """Ends all that runs on a host, without a word."""
+        """Kills all processes of a host without a message."""
         for pid in self.processes(host):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -193,7 +197,9 @@ class Cluster:
     def command(
         self, launcher: str, program: Sequence[str], ranks_per_host: int = 1
     ) -> tuple[list[str], dict[str, str]]:
-        """The line that starts `program` on every host, ranks filling a host before the next, and its environment."""
+        """Returns the command that starts `program` on the hosts, filling one host before the next, and its
+        environment.
+        """
         environment = dict(os.environ)
         ranks = len(self.addresses) * ranks_per_host
         slots = ",".join(f"{a}:{ranks_per_host}" for a in self.addresses)

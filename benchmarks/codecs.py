@@ -94,7 +94,7 @@ def timed(prepare: Callable[[], Any] | None, work: Callable[[], Any]) -> float:
 
 
 def measured(count: int, turns: int) -> tuple[dict[str, dict[str, list[float]]], dict[str, float]]:
-    """Seconds by format and what is done; bytes for each element."""
+    """Returns seconds by format and operation, and bytes per element."""
     values = np.random.default_rng(0).standard_normal(count).astype(np.float32)
     other = np.empty_like(values)
     encoders = {name: Encoder(code, values) for name, code in FORMATS.items()}

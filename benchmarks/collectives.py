@@ -37,7 +37,7 @@ def worker(task: dict[str, Any]) -> None:
     bench.add_arguments(parser)
     rows: dict[str, list[dict[str, Any]]] = {}
     for collective in task["collectives"]:
-        smallest = 0 if collective in ("broadcast", "reduce", "barrier") else 4 * world.size  # an element of each rank
+        smallest = 0 if collective in ("broadcast", "reduce", "barrier") else 4 * world.size  # one element per rank
         options = parser.parse_args([collective, "--repeat", str(task["repeat"])])
         options.sizes = [max(size, smallest) for size in task["sizes"]]
         measured = bench.measure_all(options, comm, world)
@@ -50,7 +50,7 @@ def worker(task: dict[str, Any]) -> None:
 
 
 def join(starts: list[dict[str, Any]]) -> dict[str, Any]:
-    """One result: its rows are of the calls of all starts."""
+    """Returns one result, whose rows cover the calls of all starts."""
     for collective, rows in starts[0]["rows"].items():
         for size in dict.fromkeys(row["size"] for row in rows):
             seconds: dict[str, list[float]] = {}

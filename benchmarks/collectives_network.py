@@ -37,14 +37,14 @@ from ringcomm._src.cli.sizes import human_size, parse_sizes
 
 
 def own_address() -> str:
-    """Of this host in the cluster's network."""
+    """Returns this host's address in the cluster's network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((f"{NETWORK}.254", 9))
         return str(probe.getsockname()[0])
 
 
 class Sockets:
-    """One to each other host for sending, and one from each."""
+    """One socket to each other host for sending, and one from each for receiving."""
 
     def __init__(self, world: MPI.Intracomm) -> None:
         self.rank, self.size = world.rank, world.size
@@ -109,7 +109,7 @@ def calls(
 
 
 def answer(collective: str, rank: int, ranks: int, count: int) -> np.ndarray | None:
-    """What `taken` then is where every rank has given its number; None: nothing."""
+    """Returns the expected content of `taken` when every rank has passed its number; None if there is none."""
     if collective in ("alltoall", "allgather"):
         return np.arange(ranks, dtype=np.float32).repeat(count // ranks)
     if collective == "broadcast":
@@ -154,7 +154,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     world = MPI.COMM_WORLD
-    with tempfile.TemporaryDirectory() as folder:  # what another cluster's links are like does not hold here
+    with tempfile.TemporaryDirectory() as folder:  # ignores measurements of another cluster's links
         os.environ["XDG_CACHE_HOME"] = folder
         comm = ringcomm.Communicator(world)
     sockets = Sockets(world)

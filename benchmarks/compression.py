@@ -29,7 +29,7 @@ SIZES = "16M"
 
 
 def formats(gradients: bool = False) -> dict[str, Any]:
-    """`gradients`: of an optimizer."""
+    """Returns the formats by name. `gradients`: for an optimizer."""
     from ringcomm import Compression as C
 
     found = {
@@ -45,9 +45,9 @@ def formats(gradients: bool = False) -> dict[str, Any]:
     return found | {"powersgd 4": C.powersgd(4)} if gradients else found
 
 
-# ---- what the ranks run ----------------------------------------------------------------------------------------------
+# ---- on the ranks ----------------------------------------------------------------------------------------------------
 def worker(task: dict[str, Any]) -> None:
-    os.environ["XDG_CACHE_HOME"] = task["folder"]  # what another cluster's links are like does not hold here
+    os.environ["XDG_CACHE_HOME"] = task["folder"]  # ignores measurements of another cluster's links
     import numpy as np
     from mpi4py import MPI
 
@@ -71,7 +71,7 @@ def worker(task: dict[str, Any]) -> None:
 
 
 def in_turns(calls: dict[str, Callable[[], Any]], comm: Any, world: Any, turns: int) -> dict[str, Any]:
-    """Seconds of the slowest rank in each turn; bytes that the busiest rank sent for a call."""
+    """Returns the slowest rank's seconds in each turn, and the bytes that the busiest rank sent per call."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     sent: dict[str, float] = {}
     for turn in range(turns + 1):
@@ -82,7 +82,7 @@ def in_turns(calls: dict[str, Callable[[], Any]], comm: Any, world: Any, turns: 
             call()
             took = max(world.allgather(time.perf_counter() - begun))
             sent[name] = max(world.allgather(comm.stats().of("allreduce").bytes_sent))
-            if turn > 0:  # the first one finds its way
+            if turn > 0:  # the first turn is a warm-up
                 seconds[name].append(took)
     return {"seconds": seconds, "sent": sent}
 
@@ -129,7 +129,7 @@ def training(world: Any, turns: int) -> dict[str, Any]:
     return {"seconds": seconds, "sent": sent}
 
 
-# ---- the cluster around them -----------------------------------------------------------------------------------------
+# ---- the cluster -----------------------------------------------------------------------------------------------------
 def show(what: str, found: dict[str, Any]) -> None:
     dense = found["seconds"]["float32"]
     for name, times in found["seconds"].items():

@@ -20,24 +20,25 @@ from ringcomm._src.cli.bench_cases import PERIOD, Case
 from ringcomm._src.cli.measured import slowest, take_turns
 from ringcomm._src.core import _core
 
-SMALL = 64 << 10  # bytes; smaller buffers cost rounds more than bytes, and are timed for about
-SMALL_SECONDS, LEAST, MOST = 0.3, 20, 1000  # so many seconds, but for so many calls at least and at most
-LONG = 8 << 20  # larger buffers need no first turn: connecting is nothing beside them
+SMALL = 64 << 10  # bytes; smaller buffers are latency-bound, and are timed for about
+SMALL_SECONDS, LEAST, MOST = 0.3, 20, 1000  # SMALL_SECONDS, with at least LEAST and at most MOST calls
+LONG = 8 << 20  # bytes; for larger buffers the time to connect is negligible, so they need no first turn
 
 
 @dataclass
 class Contestant:
     call: Callable[[], object]
-    in_place: bool = False  # it reduces case.output
+    in_place: bool = False  # reduces case.output
 
 
 def bound(nbytes: int, hosts: int, bits_per_second: float) -> float:
-    """Seconds that any all-reduce needs at least: each host's link carries 2 (h-1)/h of the buffer each way."""
+    """Returns the least time of any all-reduce, in seconds: each host's link carries 2 (h-1)/h of the buffer each way.
+    """
     return 2 * (hosts - 1) / hosts * nbytes * 8 / bits_per_second
 
 
 def calls_in_a_timing(nbytes: int, hosts: int, link_bytes: float) -> int:
-    """So that `link_bytes` cross each link."""
+    """Returns the number of calls for which `link_bytes` cross each link."""
     return max(1, math.ceil(link_bytes / bound(nbytes, hosts, 8)))
 
 
@@ -46,9 +47,9 @@ def all_reduce_case(comm: Any, world: Any, nbytes: int) -> Case:
 
 
 def time_in_turns(case: Case, contestants: Mapping[str, Contestant], calls: int, turns: int) -> dict[str, list[float]]:
-    """Seconds of a call, the slowest rank's, one for each turn. Collective."""
+    """Returns the slowest rank's seconds per call, one value for each turn. Collective."""
     counts = dict.fromkeys(contestants, calls)
-    if case.nbytes <= LONG:  # makes connections, and is not counted
+    if case.nbytes <= LONG:  # this turn makes connections, and is not counted
         trial = {
             name: [_timing(case, one, name, 10 if case.nbytes < SMALL else 2)] for name, one in contestants.items()
         }
@@ -75,18 +76,18 @@ def _timing(case: Case, contestant: Contestant, name: str, calls: int, _turn: in
     return spent / calls
 
 
-# ---- what was chosen -------------------------------------------------------------------------------------------------
+# ---- the choices of the model ----------------------------------------------------------------------------------------
 
 
 def options(comm: Any, nbytes: int) -> Any:
-    """All that the model chooses from, each with its best cut."""
+    """Returns all options of the model, each with its best cut."""
     return _core.Menu("allreduce", comm.size, comm._link.topology.host_of, comm.config.network()).options(
         "", nbytes, memory=True
     )
 
 
 def cut(comm: Any, path: str, nbytes: int) -> dict[str, int]:
-    """Bytes of the pieces that the model has this path run in, and how many are in flight; empty if none is cut."""
+    """Returns the bytes of a piece and the number in flight for this path; empty if the model does not cut it."""
     for option in options(comm, nbytes):
         if option.name == path:
             return {"segment": min(option.segment, nbytes) or nbytes, "window": option.window}

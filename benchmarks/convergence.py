@@ -30,8 +30,8 @@ from ringcomm._src.base.wire_formats import WireFormat
 from ringcomm._src.cli.measured import now
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_char_lm.py"
-WARMED = 0.15  # of the steps
-HELD_BACK = 0.05  # of the text
+WARMED = 0.15  # share of the steps
+HELD_BACK = 0.05  # share of the text
 
 
 def example() -> ModuleType:
@@ -43,7 +43,7 @@ def example() -> ModuleType:
 
 
 def contestants(steps: int) -> dict[str, Any]:
-    """The compression of each, by name."""
+    """Returns the compression of each contestant, by name."""
     C, warm = hvd.Compression, round(WARMED * steps)
     lossy = {
         "int8": C.int8,
@@ -98,7 +98,7 @@ def run(char: ModuleType, wire: Any, data: torch.Tensor, letters: int, options: 
 def show(name: str, runs: list[dict[str, Any]], dense: list[dict[str, Any]]) -> None:
     test = [one["test"] for one in runs]
     last = len(runs[0]["bytes"])
-    after = last - last // 2  # when no first steps are left
+    after = last - last // 2  # after the first, warm-up steps
     fewer = (dense[0]["bytes"][-1] - dense[0]["bytes"][after]) / max(1, runs[0]["bytes"][-1] - runs[0]["bytes"][after])
     print(
         f"{name:14} loss {statistics.fmean(test):.3f} [{min(test):.3f}, {max(test):.3f}], "

@@ -61,7 +61,7 @@ def step_of(silent: bool) -> Callable[[], None]:
 
 
 def beside_buckets(world: Any, step: Callable[[], None], _turn: int) -> float:
-    """Seconds before a silent step's first bucket and after its last."""
+    """Returns the seconds before the first bucket and after the last one of a step with an empty hook."""
     world.Barrier()
     times_of_buckets.clear()
     begun = time.perf_counter()
@@ -86,7 +86,7 @@ def main() -> None:
         "itself": partial(timed, world, silent),
         "alone": partial(beside_buckets, world, silent),
     }
-    # DistributedDataParallel makes its buckets anew after the first step.
+    # DistributedDataParallel rebuilds its buckets after the first step.
     found = take_turns(world, works, options.turns, 0, uncounted=2)
     if dist.get_rank() == 0:
         hosts = dist.get_world_size()

@@ -30,7 +30,7 @@ STEPS, NAP = 10_000, 0.01
 
 # ---- what ranks run --------------------------------------------------------------------------------------------------
 def train(folder: str) -> None:
-    """Steps, with the time of each commit in a file."""
+    """Trains; writes the time of each commit to a file."""
     import torch
 
     import ringcomm.torch as hvd
@@ -61,7 +61,7 @@ def train(folder: str) -> None:
 
 
 def commits(path: str) -> None:
-    """Seconds of commits, of votes, and of copies of as many bytes."""
+    """Measures seconds of commits, of votes, and of copies of the same number of bytes."""
     import numpy as np
     import torch
 
@@ -89,7 +89,7 @@ def commits(path: str) -> None:
                 hvd.barrier()
                 since = time.perf_counter()
                 act()
-                if turn > 2:  # pages are there by then
+                if turn > 2:  # by then all pages are mapped
                     rows[name].append(time.perf_counter() - since)
         if hvd.rank() == 0:
             rows["vote"] = [seconds / 1000 for seconds in rows["vote"]]
@@ -106,7 +106,7 @@ def steps_in(folder: Path) -> list[tuple[int, int, int, float]]:
 
 
 def wait_for_step(folder: Path, after: float, size: int | None = None, limit: float = 60) -> float:
-    """When the first step was made after that moment."""
+    """Returns the time of the first step made after that moment."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         for _, ranks, _, when in steps_in(folder):
@@ -117,11 +117,11 @@ def wait_for_step(folder: Path, after: float, size: int | None = None, limit: fl
 
 
 class Job:
-    """One, until the context ends."""
+    """A job that runs until the context ends."""
 
     def __init__(self, words: list[str], enter: Any = lambda line: line, environment: dict[str, str] | None = None):
         self._words, self._enter, self._environment = words, enter, environment
-        self.first_step = 0.0  # seconds from the command to it
+        self.first_step = 0.0  # seconds from the command to the first step
 
     def __enter__(self) -> Path:
         self._scope = tempfile.TemporaryDirectory(prefix="ringcomm-elastic-")
@@ -131,7 +131,7 @@ class Job:
         line = self._enter([*words, sys.executable, os.path.abspath(__file__), "train", str(self.folder)])
         self._process = subprocess.Popen(line, env=self._environment, stdout=subprocess.DEVNULL)
         self.first_step = wait_for_step(self.folder, 0, limit=120) - since
-        time.sleep(3)  # what is loaded in the background is loaded
+        time.sleep(3)  # time for background loading
         return self.folder
 
     def __exit__(self, *exception: object) -> None:
@@ -141,7 +141,7 @@ class Job:
 
 
 def kill_one(words: list[str]) -> tuple[float, float]:
-    """Seconds from the command to the first step, and from the death to the next."""
+    """Returns seconds from the command to the first step, and from the death to the next step."""
     job = Job(["-np", "3", "--min-np", "2", *words])
     with job as folder:
         pid = int((folder / "pid.1.1").read_text())
@@ -151,8 +151,11 @@ def kill_one(words: list[str]) -> tuple[float, float]:
 
 
 def host_lost(how: str, hosts: int) -> dict[str, float]:
-    """A host is cut off, or all its processes end without a word; seconds to the next step, and (cut off: when its link
-    is back) to the first step with it."""
+    """Measures the loss of a host: disconnects it, or kills all its processes.
+
+    Returns the seconds to the next step and, after a disconnection, from the reconnection to the first step with the
+    host.
+    """
     kind = cluster.mpi_kind(str(Path(sys.executable).with_name("mpiexec")))
     with cluster.Cluster(hosts) as lab:
         words = ["-H", ",".join(f"{address}:1" for address in lab.addresses), "--min-np", "2"]

@@ -38,7 +38,7 @@ def of_tensorflow() -> Callable[[], None]:
 
     @tf.function
     def step() -> Any:
-        gradients = [one * 1.0 for one in given]  # as backward makes them: memory that may be handed on
+        gradients = [one * 1.0 for one in given]  # as backward makes them: in memory that may be reused
         with tf.control_dependencies(reduction(gradients, ())):
             return tf.constant(0)
 

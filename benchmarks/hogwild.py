@@ -33,7 +33,7 @@ def network() -> nn.Module:
 
 
 def train(net: nn.Module, optimizer: Any, seconds: float) -> float:
-    """Steps a second."""
+    """Returns steps per second."""
     torch.set_num_threads(1)
     x, y = torch.randn(16, 1, 16, 16), torch.randint(10, (16,))
     steps, begun = 0, time.perf_counter()
@@ -56,7 +56,7 @@ def worker(kind: str, seconds: float, output: str) -> None:
     elif kind == "synchronous":
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=net.named_parameters())
     hvd.barrier()
-    if kind == "synchronous":  # as many steps on each rank
+    if kind == "synchronous":  # equally many steps on each rank
         train_together(hvd, net, optimizer, seconds, output)
         return
     rate = hvd.allreduce(torch.tensor(train(net, optimizer, seconds)), op=hvd.Sum, name="rate")

@@ -40,22 +40,23 @@ from ringcomm._src.cli.measured import take_turns
 from ringcomm._src.cli.sizes import human_size
 
 SIZES = "4-256M"
-PEERS = {"ordinary": "mpi", "in place": "mpi in place", "shared": "mpi", "NumPy's own": "mpi"}  # of ours
-MOST = 1.05  # of MPI's time, that a cell may take
+# our contestants, and those that they are compared with
+PEERS = {"ordinary": "mpi", "in place": "mpi in place", "shared": "mpi", "NumPy's own": "mpi"}
+MOST = 1.05  # largest allowed ratio to MPI's time
 
 
-# ---- what the ranks run ----------------------------------------------------------------------------------------------
+# ---- on the ranks ----------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Contestant:
     call: Callable[[], object]
-    case: Case  # its arrays
+    case: Case  # arrays of the call
     checked: bool = True
 
 
 def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Contestant]:
-    templates: dict[bytes, Any] = {}  # of inputs and results: one set for all
+    templates: dict[bytes, Any] = {}  # inputs and results, shared by all contestants
 
     def case(in_place: bool) -> Case:
         made = Case("allreduce", comm, world, "float32", "sum", 0, nbytes, in_place)
@@ -100,11 +101,11 @@ def made_by_numpy(comm: Any, case: Case) -> Case:
 
 
 def loop(world: Any, comm: Any, array: Any) -> Callable[[], object]:
-    """Sums this rank's slice of everybody's array into everybody's, without asking whether they are ready."""
+    """Sums this rank's slice of all ranks' arrays into all of them, without synchronization."""
     from ringcomm._src.core import _core
 
     offsets = world.allgather(comm._node.offset_of(array.ctypes.data, array.nbytes))
-    part = array.size // world.size // 16 * 16  # whole cache lines
+    part = array.size // world.size // 16 * 16  # complete cache lines
     places = [comm._node.address(rank, offset) + 4 * part * world.rank for rank, offset in enumerate(offsets)]
     kind = _core.DTYPES.index("float32"), _core.OPS.index("sum")
     return lambda: _core.kernel_reduce_many(*kind, places, places, part, 1.0, 1.0, 1)
@@ -135,9 +136,9 @@ def worker(task: dict[str, Any]) -> None:
 
 
 def timing(contestant: Contestant, name: str, calls: int, repetition: int) -> float:
-    """Seconds of a call on this rank."""
+    """Returns the seconds of a call on this rank."""
     case, call, spent = contestant.case, contestant.call, 0.0
-    case.refill(repetition % PERIOD)  # touches what is rewritten below, and makes templates
+    case.refill(repetition % PERIOD)  # touches the memory that is rewritten below, and makes templates
     case.world.Barrier()
     for turn in range(calls):
         case.refill((repetition + turn) % PERIOD)
@@ -152,7 +153,7 @@ def timing(contestant: Contestant, name: str, calls: int, repetition: int) -> fl
     return spent / calls
 
 
-# ---- around them -----------------------------------------------------------------------------------------------------
+# ---- outside the ranks -----------------------------------------------------------------------------------------------
 
 
 def line(row: dict[str, Any]) -> str:
@@ -166,7 +167,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def failing(results: list[dict[str, Any]]) -> list[str]:
-    """Cells where the upper end of the interval of time / MPI's time is above MOST."""
+    """Returns the cells where the upper end of the interval of time / MPI's time is above MOST."""
     found = []
     for result in results:
         for row in result["rows"]:

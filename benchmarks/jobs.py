@@ -24,7 +24,7 @@ Task = dict[str, Any]
 
 
 def launcher_of(python: str) -> str:
-    """The mpiexec of the MPI in the environment that this interpreter belongs to."""
+    """Returns the mpiexec of the MPI in the environment of this interpreter."""
     return str(Path(python).with_name("mpiexec"))
 
 
@@ -33,7 +33,7 @@ def on_this_host(python: str, script: str, ranks: int, task: Task, timeout: floa
     line = [launcher, "-n", str(ranks)]
     if mpi_kind(launcher) == "openmpi":
         line += ["--oversubscribe", "--bind-to", "none"]
-        if ranks > (os.cpu_count() or 1):  # its ranks take turns badly otherwise
+        if ranks > (os.cpu_count() or 1):  # otherwise its ranks share cores badly
             environment["OMPI_MCA_mpi_yield_when_idle"] = "1"
 
     def start(program: Sequence[str]) -> int:
@@ -62,12 +62,12 @@ def _returned(start: Callable[[Sequence[str]], int], python: str, script: str, t
 
 
 def give_back(task: Task, result: Any) -> None:
-    """In rank 0 of the workers."""
+    """Writes the result; for rank 0 of the workers."""
     Path(task["file"]).write_text(json.dumps(result), encoding="utf-8")
 
 
 def make_parser(description: str | None, sizes: str) -> argparse.ArgumentParser:
-    """With what all of these scripts take: sizes, which environments' MPIs to run on, and where results go."""
+    """Returns a parser with the common options: sizes, the environments whose MPIs to use, and files for results."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(sizes), help=f"(default {sizes})")
     parser.add_argument("--python", action="append", help="interpreter of an environment; may be repeated")

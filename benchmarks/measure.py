@@ -1,4 +1,4 @@
-"""What the benchmarks share beside ringcomm/_src/cli/measured.py: pinning, ratios, results as JSON."""
+"""Common parts of the benchmarks, besides ringcomm/_src/cli/measured.py: pinning, ratios, results as JSON."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ringcomm._src.cli import measured
 from ringcomm._src.cli.measured import interval
 
 RESULTS = Path(__file__).resolve().parent / "results"
-DIGITS = 5  # that a time is written with
+DIGITS = 5  # significant digits of a time
 USABLE_CORES = len(os.sched_getaffinity(0))  # before this rank is pinned
 
 
 def pin(rank: int) -> None:
-    """Keeps this rank on one core; ranks take the usable cores in turn."""
+    """Pins this rank to one core; ranks take the usable cores in turn."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
-    """median(over) / median(under) and its 95 % bootstrap interval. Both were measured in the same turns."""
+    """Returns median(over) / median(under) and its 95 % bootstrap interval. Both were measured in the same turns."""
     return interval(lambda of: of("over") / of("under"), {"over": over, "under": under})
 
 
 def machine() -> dict[str, Any]:
-    """What a reader must know to judge the numbers. In a rank: it starts MPI."""
+    """Returns the machine's properties that a reader needs to judge the results. In a rank, it starts MPI."""
     return measured.machine() | {"usable_cores": USABLE_CORES}
 
 
@@ -58,7 +58,7 @@ def _rounded(value: Any) -> Any:
 
 
 def write_merged(file: Path, results: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
-    """Into `file`, in the place of earlier results that agree in `keys`; other ones stay."""
+    """Writes results into `file`, in place of earlier results that agree in `keys`; other results remain."""
     kept = read(file)["results"] if file.exists() else []
     new = {tuple(str(result[key]) for key in keys): result for result in results}
     merged = [new.pop(tuple(str(result[key]) for key in keys), result) for result in kept]

@@ -34,7 +34,7 @@ import ringcomm
 import ringcomm.torch as hvd
 from ringcomm._src.cli.measured import interval, take_turns
 
-# Arrays; what is timed; what comes after it, given its result.
+# A Way holds the arrays, the timed function, and a function that runs after it with its result.
 Way = tuple[list[Any], Callable[[], Any], Callable[[Any], None]]
 
 

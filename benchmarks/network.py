@@ -40,7 +40,7 @@ from ringcomm._src.cli.sizes import BITS, human_size
 
 SETUPS = "4x1:200mbit,8x1:100mbit,4x2:200mbit:bfloat16"
 SIZES = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M"
-INTERFACE = "eth0"  # of every host of the cluster
+INTERFACE = "eth0"  # on every host of the cluster
 
 
 def bits_per_second(rate: str) -> float:
@@ -61,11 +61,11 @@ def parse_setups(text: str) -> list[dict[str, Any]]:
     return setups
 
 
-# ---- what the ranks run ----------------------------------------------------------------------------------------------
+# ---- on the ranks ----------------------------------------------------------------------------------------------------
 
 
 def worker(task: dict[str, Any]) -> None:
-    os.environ["XDG_CACHE_HOME"] = task["folder"]  # what another cluster's links are like does not hold here
+    os.environ["XDG_CACHE_HOME"] = task["folder"]  # ignores measurements of another cluster's links
     from mpi4py import MPI
 
     import ringcomm
@@ -141,7 +141,7 @@ def line(row: dict[str, Any]) -> str:
     return "  ".join(cells)
 
 
-# ---- the cluster around them -----------------------------------------------------------------------------------------
+# ---- the cluster -----------------------------------------------------------------------------------------------------
 
 
 def measured(python: str, setup: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""torch.distributed's Gloo beside MPI, on the ranks that mpiexec started."""
+"""Starts torch.distributed's Gloo on the ranks that mpiexec started, for comparisons with MPI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def start_gloo(world: Any, address: str = "127.0.0.1", interface: str = "") -> N
         address: of rank 0's host, where the ranks meet.
         interface: of the network to use; empty: Gloo's choice.
     """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of hosts without names it warns otherwise
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # otherwise it warns about hosts without names
     if interface:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
     import torch.distributed as dist

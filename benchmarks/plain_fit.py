@@ -37,7 +37,7 @@ def batch_of(rank: int) -> Any:
 
 
 def fit_step(model: Any, rank: int) -> Callable[[], float]:
-    """A step of `model.fit`; gives the seconds from its batch's beginning to its end."""
+    """Returns a step of `model.fit`; it returns the seconds from its batch's beginning to its end."""
     import keras
 
     x = batch_of(rank)
@@ -61,7 +61,9 @@ def fit_step(model: Any, rank: int) -> Callable[[], float]:
 
 
 def loop_step(strategy: Any, rank: int, size: int) -> Callable[[], float]:
-    """A step of a training loop under `strategy`, in which Keras' optimizer sums the gradients of `size` ranks."""
+    """Returns a step of a training loop under `strategy`, in which Keras' optimizer sums the gradients of `size`
+    ranks.
+    """
     import tensorflow as tf
 
     with strategy.scope():
@@ -96,10 +98,10 @@ def one_thread() -> None:
 
 
 class PlainFit:
-    """The process, as the rank that asks it sees it."""
+    """The process, as the rank that controls it uses it."""
 
     def __init__(self, kind: str, rank: int, ports: list[int]) -> None:
-        job = ("PMI", "MPI", "OMPI_", "HYD", "PRTE")  # a process of its own, of no job
+        job = ("PMI", "MPI", "OMPI_", "HYD", "PRTE")  # a separate process outside any job
         variables = {key: value for key, value in os.environ.items() if not key.startswith(job)}
         command = [sys.executable, __file__, kind, str(rank), json.dumps(ports)]
         pipe = subprocess.PIPE

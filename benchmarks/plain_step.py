@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 WIDTH, LAYERS, BATCH = 2048, 8, 32
-KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}  # of glibc
+KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}  # variables of glibc
 
 
 def make_model() -> nn.Sequential:
@@ -45,7 +45,7 @@ class PlainSteps:
     """The process of one rank for one kind of step, as that rank uses it."""
 
     def __init__(self, kind: str, rank: int, size: int, exchange: Callable[[int], int]) -> None:
-        """`exchange`: gives every rank rank 0's number."""
+        """Starts the process. `exchange` returns rank 0's number on every rank."""
         line = [sys.executable, __file__, kind, str(rank), str(size)]
         environment = os.environ | (KEPT if kind == "kept" else {})
         pipe = subprocess.PIPE
@@ -53,7 +53,7 @@ class PlainSteps:
         self._ask(exchange(int(self._answer())))
 
     def seconds(self) -> float:
-        """Of a step."""
+        """Returns the seconds of a step."""
         return float(self._ask("step"))
 
     def gradients(self, file: Path) -> list[torch.Tensor]:
@@ -84,10 +84,10 @@ def answer(value: Any) -> None:
 
 
 def wrap(model: nn.Module, rank: int, size: int) -> nn.Module:
-    """In DistributedDataParallel; the ranks meet at a port that rank 0 opens."""
+    """Wraps the model in DistributedDataParallel; the ranks connect to a port that rank 0 opens."""
     import torch.distributed as dist
 
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of hosts without names it warns otherwise
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # otherwise it warns about hosts without names
     store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False) if rank == 0 else None
     answer(store.port if store else 0)
     port = int(sys.stdin.readline())

@@ -1,4 +1,4 @@
-"""Pictures of what the benchmarks measured: a function for each kind of result, which writes one file."""
+"""Plots of the benchmarks' results: a function for each kind of result, which writes one file."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_host(results: Sequence[Result], file: Path) -> None:
-    """Time, busbw and the share of memory's limit over size; a column for each MPI and number of ranks."""
+    """Plots time, busbw and the share of memory's limit over size; a column for each MPI and number of ranks."""
     figure, axes = _figure(3, len(results))
     for column, result in enumerate(results):
-        times = {name: own for name, own in _medians(result["rows"]).items() if name != "mpi in place"}  # as "mpi"
+        # its values equal those of "mpi"
+        times = {name: own for name, own in _medians(result["rows"]).items() if name != "mpi in place"}
         factor = bus_factor("allreduce", result["ranks"])
         loop = dict(times.get("loop", []))
         _lines(axes[0][column], {name: [(s, t * 1e6) for s, t in own] for name, own in times.items()})
@@ -51,7 +52,7 @@ def plot_host(results: Sequence[Result], file: Path) -> None:
 
 
 def plot_network(results: Sequence[Result], file: Path) -> None:
-    """Time and the share of the links' bound over size; a column for each setup and MPI."""
+    """Plots time and the share of the links' bound over size; a column for each setup and MPI."""
     figure, axes = _figure(2, len(results))
     for column, result in enumerate(results):
         setup = result["setup"]
@@ -82,7 +83,7 @@ def _bandwidth_beside(axes: Any, rate: str, last: bool) -> None:
 
 
 def plot_prediction(document: Result, file: Path) -> None:
-    """Predicted and measured times of each algorithm over size, and by how much they differ."""
+    """Plots predicted and measured times of each algorithm over size, and their ratio."""
     figure, axes = _figure(1, 2, width=6.0, height=4.4)
     names = list(dict.fromkeys(one["algorithm"] for one in document["predictions"]))
     for index, name in enumerate(names):
@@ -104,7 +105,7 @@ def plot_prediction(document: Result, file: Path) -> None:
 
 
 def plot_collectives(results: Sequence[Result], file: Path) -> None:
-    """Times over size; a row for each MPI and number of ranks, a column for each collective."""
+    """Plots times over size; a row for each MPI and number of ranks, a column for each collective."""
     names = [name for name in results[0]["rows"] if name != "barrier"]
     figure, axes = _figure(len(results), len(names), width=3.2, height=2.7)
     for row, result in zip(axes, results, strict=True):
@@ -121,7 +122,7 @@ def plot_collectives(results: Sequence[Result], file: Path) -> None:
 
 
 def plot_convergence(document: Result, file: Path, link: float) -> None:
-    """Training loss over steps, and over the bytes that a rank has sent, which take so long on a link."""
+    """Plots training loss over steps, and over the bytes that a rank has sent, with their time on a link."""
     figure, axes = _figure(1, 2, width=6.0, height=4.6)
     runs = {name: one for name, one in document["runs"].items() if not name.endswith(" -")}
     for index, (name, found) in enumerate(runs.items()):
@@ -144,7 +145,9 @@ def _smooth(values: Sequence[float], over: int = 20) -> list[float]:
 
 
 def plot_stragglers(document: Result, file: Path) -> None:
-    """Time to the accuracy over how slow one rank is, and accuracy over samples where it is four times slower."""
+    """Plots time to the accuracy over one rank's slowness, and accuracy over samples where that rank is four times
+    slower.
+    """
     figure, axes = _figure(1, 3, width=5.0, height=4.4)
     methods = list(document["runs"][0]["methods"])
     groups = [methods[: len(methods) // 2], methods[len(methods) // 2 :]]
@@ -208,6 +211,6 @@ def _sized(axes: Any, sizes: Iterable[int]) -> None:
 
 
 def _save(figure: Figure, axes: Any, file: Path) -> None:
-    """With one legend for all."""
+    """Saves the figure with one legend for all axes."""
     one_legend(figure, axes.flat, loc="outside lower center", ncols=5)
     figure.savefig(file, dpi=100)

@@ -34,7 +34,7 @@ SIZES = "0,4,1K,4K,16K,64K,256K,1M,4M,16M"
 OURS = ("ordinary", "shared")
 
 
-# ---- what the ranks run ----------------------------------------------------------------------------------------------
+# ---- on the ranks ----------------------------------------------------------------------------------------------------
 def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Callable[[], None]]:
     import numpy as np
 
@@ -56,7 +56,8 @@ def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Callable[[], No
         assert (y == peer + 1).all()
         return round_trip
 
-    # MPI's and ours have the same ones: where they lie in caches that just hold them matters more than who copies.
+    # MPI and ringcomm use the same arrays, because their position in caches matters more than the
+    # copying code.
     ordinary = np.empty(nbytes, "uint8"), np.empty(nbytes, "uint8")
     shared = comm.empty(nbytes, "uint8"), comm.empty(nbytes, "uint8")
     return {
@@ -71,7 +72,7 @@ def calls_in_a_timing(nbytes: int) -> int:
 
 
 def timing(world: Any, round_trip: Callable[[], None], calls: int, _turn: int) -> float:
-    """Seconds of half a round trip."""
+    """Returns the seconds of half a round trip."""
     world.Barrier()
     round_trip()
     begin = time.perf_counter()
@@ -100,7 +101,7 @@ def worker(task: dict[str, Any]) -> None:
     comm.close()
 
 
-# ---- around them -----------------------------------------------------------------------------------------------------
+# ---- outside the ranks -----------------------------------------------------------------------------------------------
 def line(row: dict[str, Any]) -> str:
     seconds = row["seconds"]
     cells = [f"{human_size(row['nbytes']):>8}  mpi {statistics.median(seconds['mpi']) * 1e6:10.2f} us"]
@@ -115,7 +116,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def failing(results: list[dict[str, Any]]) -> list[str]:
-    """Cells where the upper end of the interval of time / MPI's time is above 1."""
+    """Returns the cells where the upper end of the interval of time / MPI's time is above 1."""
     found = []
     for result in results:
         for row in result["rows"]:

@@ -37,7 +37,7 @@ SIZES = "64K,256K,1M,4M,16M"
 
 
 def measured_network(python: str, hosts: int, rate: str) -> dict[str, float]:
-    """By `ringcomm tune` on so many hosts."""
+    """Returns the network parameters that `ringcomm tune` measures on this number of hosts."""
     with tempfile.TemporaryDirectory() as folder, Cluster(hosts, rate) as cluster:
         file = Path(folder) / "network.json"
         program = [python, "-m", "ringcomm", "tune", "--no-cache", "--json", str(file)]
@@ -64,7 +64,7 @@ def predicted(network: dict[str, float], options: argparse.Namespace) -> list[di
     return [as_row(one) for one in priced if one.chosen or one.algorithm in wanted]
 
 
-# ---- what the ranks run ----------------------------------------------------------------------------------------------
+# ---- on the ranks ----------------------------------------------------------------------------------------------------
 
 
 def worker(task: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def worker(task: dict[str, Any]) -> None:
     comm.close()
 
 
-# ---- predictions and runs side by side -------------------------------------------------------------------------------
+# ---- predictions and measurements ------------------------------------------------------------------------------------
 
 
 def compared(predictions: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def compared(predictions: list[dict[str, Any]], rows: list[dict[str, Any]]) -> l
 
 
 def choices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the model's choice lost against the best that ran."""
+    """Compares the model's choice with the best measured algorithm."""
     made = []
     for row in rows:
         middles = {name: statistics.median(times) for name, times in row["seconds"].items()}

@@ -27,7 +27,7 @@ from cluster import mpi_kind
 from ringcomm._src.cli.measured import now, take_turns
 from ringcomm._src.cli.sizes import human_size
 
-CALLS = 20  # in a timing
+CALLS = 20  # calls in a timing
 
 
 def worker(task: dict[str, Any]) -> None:
@@ -68,7 +68,7 @@ def _summary(times: list[float]) -> dict[str, float]:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Which compute all the time, wherever the kernel puts them."""
+    """Runs processes that compute all the time, on the cores that the kernel chooses."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

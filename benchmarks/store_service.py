@@ -24,11 +24,11 @@ from measure import RESULTS, machine, ratio, read, write
 import ringcomm
 from ringcomm import updates
 
-SECONDS = 2.0  # that questions are asked
+SECONDS = 2.0  # duration of the requests
 
 
 def cpu_share(seconds: float) -> float:
-    """Of a core that this process uses while its main thread sleeps."""
+    """Returns the share of a core that this process uses while its main thread sleeps."""
 
     def used() -> float:
         now = resource.getrusage(resource.RUSAGE_SELF)
@@ -48,14 +48,14 @@ def answers() -> dict[str, Any]:
     found: dict[str, Any] = {"none": slowest(cpu_share(3.0))}
     ringcomm.barrier()
     w, gradient = np.zeros(1024, np.float32), np.ones(1024, np.float32)
-    # A server's stripe holds all of it, so that each push is one question.
+    # A server's stripe holds all weights, so that each push is one request.
     with ringcomm.ParameterStore({"w": w}, updates.SGD(0.1), servers=[1]) as store:
         for owner in ("sleeps", "loops"):
             ringcomm.barrier()
             end = time.perf_counter() + SECONDS
             if rank == 0:
                 found[owner] = []
-                while (begun := time.perf_counter()) < end - 0.3:  # the other may be a little behind
+                while (begun := time.perf_counter()) < end - 0.3:  # the other rank may be slightly late
                     store.push_pull({"w": gradient})
                     found[owner].append(time.perf_counter() - begun)
             elif owner == "sleeps":
@@ -112,7 +112,7 @@ def say_steps(found: dict[str, list[float]], nbytes: int, rate: float | None) ->
     for name, times in found.items():
         beside = "{:.2f} [{:.2f}, {:.2f}]".format(*ratio(times, found["all-reduce"]))
         line = f"{name:14} {np.median(times) * 1e3:8.1f} ms, this/all-reduce {beside}"
-        if rate and name[0].isdigit():  # its link: what the others send it, and what it pulls from other servers
+        if rate and name[0].isdigit():  # its link carries the other ranks' data, and what it pulls from other servers
             servers = int(name[0])
             bound = (ranks - 1 + servers - 1) / servers * nbytes * 8 / rate
             line += f", {np.median(times) / bound:.2f} of what a server's link needs"

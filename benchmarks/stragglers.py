@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_relaxed.p
 
 
 def run(options: argparse.Namespace, slowness: float, seed: int) -> dict[str, Any]:
-    """By method: when the accuracy was reached, the last one, steps of all ranks, the curve."""
+    """Returns, by method, the time to the accuracy, the last accuracy, the steps of all ranks, and the curve."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "curves.json"
         subprocess.run(
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, slowness: float, seed: int) -> dict[str, An
 
 
 def summary(document: dict[str, Any]) -> str:
-    """Medians over the seeds; * where not every seed reached it."""
+    """Returns medians over the seeds; * marks methods that did not reach the accuracy with every seed."""
     slow = document["slowness"]
     lines = [f"{'seconds to ' + str(document['target']):16}" + "".join(f"{k:>9g}x" for k in slow) + "   of all steps"]
     for method in document["runs"][0]["methods"]:
@@ -61,7 +61,9 @@ def summary(document: dict[str, Any]) -> str:
 
 
 def share(document: dict[str, Any], method: str) -> float:
-    """Of the steps that ranks could make if none waited, nor computed, where one is slow four times: made."""
+    """Returns the steps made as a share of those possible without waits or computation, if one rank is four times
+    slower.
+    """
     made = [run for run in document["runs"] if run["slowness"] == 4]
     steps = [sum(run["methods"][method]["steps"]) for run in made]
     possible = document["seconds"] / (document["unit"] / 1000) * (document["ranks"] - 1 + 1 / 4)

@@ -67,7 +67,7 @@ def main() -> None:
         "ordered 1 KB": ordered(1 << 10),
     }
     for work in works.values():
-        for _ in range(4):  # plans, names and memory settle
+        for _ in range(4):  # creates plans, names and memory
             work()
     times: dict[str, list[float]] = {f"{name}, {kind}": [] for name in works for kind in ("on", "off")}
     rng = random.Random(0)

@@ -25,21 +25,21 @@ import measure
 from ringcomm._src.cli import measured
 
 LAYERS, WIDTH, BATCH = 8, 2048, 32
-UNCOUNTED = 12  # turns: what learns has learned by then
-STEPS = 5  # of a pipeline, in a row: as training does, in caches that the other contestants have not just filled
+UNCOUNTED = 12  # turns of warm-up
+STEPS = 5  # consecutive steps of a pipeline: as in training, caches are not filled by another contestant
 OURS, GLOO, ALONE = "ringcomm", "gloo", "alone"
-ITSELF, OPTIMIZER = "itself", "optimizer"  # with a hook that does nothing; ringcomm.torch.DistributedOptimizer
+ITSELF, OPTIMIZER = "itself", "optimizer"  # with an empty hook; ringcomm.torch.DistributedOptimizer
 
 
 class Timed(NamedTuple):
-    """A call, how many of it are timed together, and what comes before them, outside the clock."""
+    """A call, the number of calls timed together, and the preparation before them, which is not timed."""
 
     call: Callable[[], Any]
     calls: int = 1
     before: Callable[[], Any] = lambda: None
 
 
-# ---- what the ranks run ----------------------------------------------------------------------------------------------
+# ---- on the ranks ----------------------------------------------------------------------------------------------------
 def operations(group: Any) -> dict[str, Timed]:
     import torch
     import torch.distributed as dist
@@ -58,7 +58,7 @@ def operations(group: Any) -> dict[str, Timed]:
             dist.send(message, 0, group=group)
 
     def used() -> None:
-        """Inputs are written and outputs read."""
+        """Writes inputs and reads outputs."""
         for one in (big, part, *parts):
             one.sum()
             one.fill_(1)
@@ -127,7 +127,7 @@ def steps(groups: dict[str, Any]) -> dict[str, dict[str, Timed]]:
 
 
 def pipeline(group: Any, layer: Callable[[], Any], rows: int, loss: Callable[..., Any]) -> Callable[[], None]:
-    """A 1F1B step of eight small batches of so many rows, each stage one layer of WIDTH."""
+    """Returns a 1F1B step of eight micro-batches with this number of rows, each stage one layer of WIDTH."""
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -145,7 +145,7 @@ def pipeline(group: Any, layer: Callable[[], Any], rows: int, loss: Callable[...
 
 
 def of_one_element(step: Callable[[], None]) -> Callable[[], None]:
-    """A pipeline's step in which only its first element goes of each message: what is left to win."""
+    """Returns a pipeline's step that sends only the first element of each message: the lower limit of its time."""
     from unittest import mock
 
     from torch.distributed.pipelining import schedules
@@ -165,7 +165,7 @@ def of_one_element(step: Callable[[], None]) -> Callable[[], None]:
 
 
 def pipelines(groups: dict[str, Any]) -> dict[str, dict[str, Timed]]:
-    """Of stages that compute little for what they pass on, less, and much."""
+    """Returns pipelines whose stages compute little, more, or much relative to their messages."""
     import torch
 
     class Product(torch.nn.Module):
@@ -236,9 +236,9 @@ def worker(task: dict[str, Any]) -> None:
     dist.destroy_process_group()
 
 
-# ---- around them -----------------------------------------------------------------------------------------------------
+# ---- outside the ranks -----------------------------------------------------------------------------------------------
 def added(of: Callable[[str], float], who: str = OURS) -> float:
-    """What a step takes longer than alone, as a share of what Gloo adds."""
+    """Returns the time that a step takes longer than alone, as a share of the time that Gloo adds."""
     return (of(who) - of(ALONE)) / (of(GLOO) - of(ALONE))
 
 

@@ -49,7 +49,7 @@ def reduce_alone(model: nn.Module) -> Callable[[], None]:
 
 
 def timed(world: Any, work: Callable[[], None], _turn: int) -> float:
-    """Seconds that it takes on this rank; all begin together."""
+    """Returns the seconds of the work on this rank; all ranks begin together."""
     world.Barrier()
     begin = time.perf_counter()
     work()
@@ -59,8 +59,10 @@ def timed(world: Any, work: Callable[[], None], _turn: int) -> float:
 def start(
     description: str | None, turns: int, numbers: Mapping[str, int] | None = None
 ) -> tuple[argparse.Namespace, Any]:
-    """The options, `numbers` by name among them, and MPI's world, with this rank pinned to one core and ringcomm
-    ready."""
+    """Returns the options and MPI's world; pins this rank to one core and initialises ringcomm.
+
+    The options include `numbers` by name.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=turns)
     for name, default in (numbers or {}).items():
@@ -78,7 +80,7 @@ def main() -> None:
     options, world = start(__doc__, 30)
     plain = {kind: PlainSteps(kind, world.rank, world.size, world.bcast) for kind in ("alone", "kept", "ddp")}
     step, model = ours(world.rank)
-    for _ in range(4):  # plans and buckets settle
+    for _ in range(4):  # creates plans and buckets
         step()
         for one in plain.values():
             one.seconds()

@@ -1,4 +1,4 @@
-"""The lists in docs/architecture.md that lead through the code: their files exist, and are few enough to be read."""
+"""Checks the reading lists in docs/architecture.md: their files exist, and the lists are short."""
 
 from __future__ import annotations
 

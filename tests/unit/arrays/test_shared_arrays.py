@@ -59,7 +59,7 @@ def test_what_numpy_does_with_memory():
             zeros = np.zeros(BIG)
             zeros += 1
             del zeros
-            assert not np.zeros(BIG).any()  # the same memory, reused
+            assert not np.zeros(BIG).any()  # reuses the memory
             grown = np.ones(BIG)
             grown.resize(3 * BIG, refcheck=False)
             assert grown[:BIG].all()

@@ -1,4 +1,4 @@
-"""Every op and dtype: with ranks as threads against NumPy, and on MPI's ranks against mpi4py's own Allreduce."""
+"""Every op and dtype: compared with NumPy on ranks as threads, and with mpi4py's Allreduce on MPI's ranks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Counts that ranks disagree on: the same MismatchError on every rank before data moves, whatever the call and the
-route, and the next call works."""
+"""Counts on which ranks disagree: every rank raises the same MismatchError before data moves.
+
+Tests every call and route, and that the next call works."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Ordered collectives with ranks as threads: every algorithm, dtype, reduction and size, by every path, checked against
-plain sums.
+"""Ordered collectives with ranks as threads: every algorithm, dtype, reduction and size, by every route.
 
-The trace says which path ran, so that none is taken for another.
+Results are compared with plain sums. The trace shows which route ran, so a test cannot pass by another route.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks as threads: results, failures, splits."""
+"""ringcomm.threads runs ranks as threads: results, failures, splits."""
 
 from __future__ import annotations
 

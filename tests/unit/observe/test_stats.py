@@ -85,7 +85,7 @@ def test_allreduces_send_what_the_lecture_says(size):
         assert all(one.calls == 1 for one in ranks)
         assert max(one.bytes_sent for one in ranks) == pytest.approx(volume(size) * BYTES), name
         assert max(one.messages_sent for one in ranks) == messages(size), name
-    for name in ("ring", "round_robin", "circulant"):  # the same on every rank
+    for name in ("ring", "round_robin", "circulant"):  # every rank sends an equal number of bytes
         assert {one.of("allreduce", name).bytes_sent for one in stats} == {2 * BYTES * (size - 1) // size}, name
 
 

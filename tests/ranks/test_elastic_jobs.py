@@ -226,7 +226,7 @@ def test_the_driver_is_killed(start) -> None:
     "who", ["ringcomm._src.elastic.agent.zygote", "bin/mpiexec bin/prterun bin/mpirun", "ringcomm._src.launch.stub"]
 )
 def test_a_helper_is_killed(start, who: str) -> None:
-    """The same number of ranks starts again, because no rank is at fault."""
+    """An equal number of ranks starts again, because no rank is at fault."""
     job = start(["-np", "2", "--min-np", "1"], "100000", "0.01")
     job.wait_for("training 1 2 0")
     helpers = [one for name in who.split() for one in job.processes(name)]

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mpi
 
 
 def digits(folder, ranks, *arguments):
-    """(printed text, saved arrays) of a training run."""
+    """Returns (printed text, saved arrays) of a training run."""
     file = folder / f"weights-{ranks}.npz"
     text = mpi_case.output_of(
         [EXAMPLES / "train_digits.py", "--save", file, "--output", folder, *arguments], folder, ranks

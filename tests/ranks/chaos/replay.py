@@ -19,7 +19,7 @@ _LOST = ("PeerLostError", "RankLeftError", "ShutDownError")
 
 
 class Wrong(Exception):
-    """An invariant does not hold."""
+    """The error for an invariant that does not hold."""
 
 
 def check(notes: list[Note], shape: tuple[float, ...], memory_lost: bool) -> list[tuple[int, int]]:

@@ -54,9 +54,9 @@ DIFFERENT = {  # patterns of names, and what ringcomm does instead, deliberately
     "test_msgspec.*.testNotContiguous": "a strided array is sent as a copy of its elements, where mpi4py refuses it",
     "test_msgspec.*.testByteOrder": "an array of foreign byte order is a TypeError, where mpi4py has a BufferError",
 }
-# Modules that are not run. They need: test_*_inter, intercommunicators; test_p2p_buf_matched, matched probes;
-# test_p2p_buf_part, partitioned messages; test_cco_ngh_*, test_cco_pr_ngh_*, graphs that name a neighbour twice;
-# test_*_obj, messages of Python objects.
+# Modules that are not run need features that ringcomm lacks. test_*_inter: intercommunicators;
+# test_p2p_buf_matched: matched probes; test_p2p_buf_part: partitioned messages; test_cco_ngh_* and
+# test_cco_pr_ngh_*: graphs that name a neighbour twice; test_*_obj: messages of Python objects.
 LIMIT = 40.0  # seconds that one test may take before every rank prints its stack
 
 

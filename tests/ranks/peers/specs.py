@@ -18,7 +18,7 @@ BYTES = (MPI.BYTE, MPI.PACKED)
 
 
 def dtype_of(datatype: Any) -> np.dtype[Any]:
-    """The NumPy dtype of an MPI datatype, or of its typecode."""
+    """Returns the NumPy dtype of an MPI datatype, or of its typecode."""
     if isinstance(datatype, str):
         datatype = MPI.Datatype.fromcode(datatype)
     return np.dtype("u1") if datatype in BYTES else np.dtype(dtlib.to_numpy_dtype(datatype))
@@ -36,7 +36,7 @@ def imitation(buffer: Any) -> bool:
 
 
 def memory_of(buffer: Any) -> Any:
-    """A NumPy array of any shape on the memory of `buffer`."""
+    """Returns a NumPy array, of any shape, on the memory of `buffer`."""
     if imitation(buffer):
         buffer = buffer.array
     return buffer if isinstance(buffer, np.ndarray) else np.asarray(memoryview(buffer))
@@ -99,8 +99,11 @@ def elements(spec: Any) -> Elements:
 
 
 class Parts:
-    """The parts of several ranks in one buffer, by counts and displacements. `packed` is what ringcomm reads or writes:
-    the memory itself if the parts follow one another, else a copy, which `pack` fills and `unpack` writes back."""
+    """The parts of several ranks in one buffer, by counts and displacements.
+
+    ringcomm reads or writes `packed`: the memory itself if the parts are contiguous, else a copy, which `pack` fills and
+    `unpack` writes back.
+    """
 
     def __init__(self, spec: Any, size: int) -> None:
         buffer, counts, starts, datatype = _split(spec)

@@ -44,7 +44,7 @@ def case_static():
     assert sum_on(mine) == right_on(mine)
     hvd.shutdown()
     assert first.process_set_id is None and hvd.global_process_set.process_set_id == 0
-    hvd.init(process_sets=[rest, first])  # the same objects again
+    hvd.init(process_sets=[rest, first])  # reuses the objects
     assert [first.process_set_id, rest.process_set_id] == [2, 1] and sum_on(mine) == right_on(mine)
     for wrong in ("static", 3, rest, [[0, "1"]], [[0.5]]):
         hvd.shutdown()

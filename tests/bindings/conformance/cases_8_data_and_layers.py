@@ -1,4 +1,4 @@
-"""SyncBatchNorm against ordinary batch normalisation of the whole batch; ElasticSampler."""
+"""SyncBatchNorm, compared with ordinary batch normalization of the whole batch; ElasticSampler."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""The API of horovod.torch 0.28 on 2, 3 and 4 ranks: all cases of one number of ranks in one job, errors included."""
+"""The API of horovod.torch 0.28, with its errors, on 2, 3 and 4 ranks. One job runs all cases for a number of ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public name of horovod.torch 0.28, its arguments in their order, and their defaults."""
+"""Compares every public name of horovod.torch 0.28 with ringcomm: the order of arguments, and their defaults."""
 
 from __future__ import annotations
 

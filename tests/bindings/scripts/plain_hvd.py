@@ -1,6 +1,6 @@
 """A reference for `ringcomm.torch`: torch's own optimizer, and gradients averaged between backward and step.
 
-It sends whole tensors, pickled, in one collective a step. A script runs with it in place of `ringcomm.torch`.
+It sends complete tensors, pickled, in one collective per step. A script runs with it in place of `ringcomm.torch`.
 """
 
 from __future__ import annotations

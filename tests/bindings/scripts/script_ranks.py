@@ -92,7 +92,7 @@ def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
 
 
 def reference(text: str, binding: Any, comm: ringcomm.Communicator) -> Run:
-    """Runs the script with the binding's reference. AssertionError on all ranks if the script fails on some only.
+    """Runs the script with the reference. Raises AssertionError on all ranks if it fails on some ranks only.
 
     A rank that fails closes the reference's communicator, so that the other ranks do not wait for it.
     """

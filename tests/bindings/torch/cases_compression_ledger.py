@@ -113,7 +113,7 @@ class Ledger:
         self.given[name] = torch.zeros(20, 30)
         self.optimizer.add_param_group({"params": [self.weights[name]]})
         residual = self.optimizer.compression_state_dict()
-        for called in residual.keys() - self.weights.keys():  # parameters without a name that are added later get one
+        for called in residual.keys() - self.weights.keys():  # a parameter that is added later without a name gets one
             self.weights[called], self.given[called] = self.weights.pop(name), self.given.pop(name)
 
     def another_session(self):

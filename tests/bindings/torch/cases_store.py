@@ -1,4 +1,4 @@
-"""ParameterServer and ParameterStore against one process and their references, in shared memory and without."""
+"""ParameterServer and ParameterStore, compared with one process and with references, with and without shared memory."""
 
 import functools
 import random

@@ -296,7 +296,7 @@ def case_script_points_gradients_elsewhere():
 
 
 def case_many_optimizers_one_after_another():
-    """Optimizers that a script drops leave neither hooks nor plans behind."""
+    """Dropped optimizers leave no hooks and no plans behind."""
     net = model()
     for trial in range(10):
         optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), named_parameters=net.named_parameters())

@@ -1,6 +1,6 @@
-"""The cases of ringcomm.torch: alone, and on ranks under mpiexec.
+"""Runs the cases of ringcomm.torch: in one process, and on ranks under mpiexec.
 
-One job for each number of ranks: importing torch takes longer than most cases.
+One job runs for each number of ranks, because importing torch takes longer than most cases.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Models and loops that the optimizer's cases share.
 
-One process with the whole batch is what p ranks with shards must equal.
+Results of p ranks with shards must equal those of one process with the whole batch.
 """
 
 import torch

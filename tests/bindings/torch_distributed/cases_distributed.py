@@ -621,7 +621,9 @@ def case_callbacks_wait_call_and_raise():
     held = work().get_future().then(lambda _: (slow.set(), release.wait(60)))
     # it completes although another callback still runs
     assert slow.wait(60) and work().get_future().wait()[0][0] == size
-    assert work().get_future().then(lambda done: done.value()[0][0].item()).wait() == size  # after a while, beside it
+    assert (
+        work().get_future().then(lambda done: done.value()[0][0].item()).wait() == size
+    )  # completes although the slow callback still runs
     release.set()
     assert held.wait()[1]
     dist.barrier()

@@ -1,8 +1,8 @@
-"""Several hosts on one Linux machine: network namespaces on a bridge, each link shaped to a given rate.
+"""Simulates several hosts on one Linux machine: network namespaces on a bridge, with links shaped to a given rate.
 
-Every host has its own hostname, network, /dev/shm, IPC objects and process ids, so that MPI and ringcomm take its ranks
-for ranks of another machine. Needs root and iproute2. All of it goes when the context ends or this process dies:
-the namespaces are held by children only.
+Every host has its own hostname, network, /dev/shm, IPC objects and process ids, so that MPI and ringcomm treat its ranks
+as ranks of another machine. Needs root and iproute2. Everything is removed when the context ends or this process dies,
+because only child processes hold the namespaces.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python script.py
 """
@@ -262,7 +262,7 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Runs `program` (an argument list) under `launcher` (a path to mpiexec or mpirun) to its end.
 
-        Raises subprocess.TimeoutExpired; what then still runs dies with the cluster.
+        Raises subprocess.TimeoutExpired; processes that still run then end with the cluster.
         """
         line, environment = self.command(launcher, program, ranks_per_host)
         return subprocess.run(

@@ -1,10 +1,10 @@
-"""What encoding costs: nanoseconds for each float32, beside a copy, on one core.
+"""Measures the cost of encoding: nanoseconds per float32, compared with a copy, on one core.
 
     python benchmarks/codecs.py --json codecs.json
 
-Of an array that no cache holds: "encode" with error feedback (reads the array and what is owed, writes what its
-encoding decodes to and what is owed next), "add" (decodes into a sum), "decode". "torch" is the same encoder in
-PyTorch's operations, where one is written here, also on one core. "share of a copy" is a copy's time over the
+The array is larger than any cache. "encode" uses error feedback: it reads the array and the residual, and writes the
+decoded values and the next residual. "add" decodes into a sum; "decode" decodes. "torch" is the same encoder in
+PyTorch's operations, if this script has one, also on one core. "share of a copy" is a copy's time over the
 encoder's: 1 is the speed at which memory is copied. Contestants take turns.
 """
 

@@ -1,11 +1,11 @@
-"""Latency and bandwidth of the other collectives on one host, against the same MPI's, as `ringcomm bench` times them.
+"""Compares latency and bandwidth of the other collectives on one host with MPI's, timed as by `ringcomm bench`.
 
     python benchmarks/collectives.py --python .venv/bin/python --python .venv-openmpi/bin/python --json collectives.json
 
-Broadcast, reduce, allgather, reducescatter, alltoall and barrier of ordinary NumPy arrays of float32, on pinned ranks.
-A size is of the whole buffer (allgather, reducescatter, alltoall: of all ranks' parts together). Inputs are rewritten
-before each call and results checked after it, outside the clock. Ranks are started several times, for large copies take
-10 % more or less with where a start's arrays come to lie; medians are over the calls of all starts.
+It times broadcast, reduce, allgather, reducescatter, alltoall and barrier of ordinary float32 NumPy arrays, on pinned
+ranks. A size is that of the complete buffer (allgather, reducescatter, alltoall: of all ranks' parts together). Inputs
+are rewritten before each call and results checked after it, which is not timed. Ranks are started several times,
+because the addresses of a start's arrays change large copies by 10 %; medians are over the calls of all starts.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The other collectives between hosts beside MPI's, and all-to-all beside bare TCP, which shows what links that all use
-at once give.
+"""Compares the other collectives between hosts with MPI's, and all-to-all with bare TCP.
+
+TCP shows the throughput of links that all hosts use at the same time.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/collectives_network.py --rate 200e6
 
-One rank of each host. Contestants take turns; times are the slowest rank's, shares are of the time that a link needs
-for what it carries one way: (h-1)/h S / rate, and of a broadcast or a reduction S / rate, where S is the whole buffer's
+Each host has one rank. Contestants take turns; times are the slowest rank's. Shares are relative to the time that a
+link needs in one direction: (h-1)/h S / rate, and for a broadcast or a reduction S / rate. S is the complete buffer's
 size (allgather, reducescatter, alltoall: of all ranks' parts together):
 
     ringcomm     Communicator.alltoall and so on, of float32
     mpi          MPI_Alltoall and so on
-    tcp at once  all-to-all by a socket to each host: all blocks at once, a thread for each
+    tcp at once  all-to-all by a socket to each host: all blocks at the same time, a thread for each
     tcp in turn  the same sockets: to the next host, to the one after it, ...
 """
 

@@ -1,10 +1,11 @@
-"""What wire formats gain between hosts on shaped links: one array, and training steps, as int8, one bit, top-k and so
-on against float32, with the bytes that were sent counted (ringcomm.stats()).
+"""Compares wire formats with float32 between hosts on shaped links, for one array and for training steps.
+
+ringcomm.stats() counts the bytes that were sent.
 
     python benchmarks/compression.py --python .venv/bin/python --python .venv-openmpi/bin/python --json compression.json
 
 Needs root and iproute2 (cluster.py), and torch. A setup is hosts x ranks on each, a colon and the links' rate. Formats
-take turns: a call of each, and again. Training is 8 layers of 512 x 512 float32, 8.4 MB of gradients, a batch of 8.
+take turns, one call each. Training uses 8 layers of 512 x 512 float32, 8.4 MB of gradients, and a batch of 8.
 """
 
 from __future__ import annotations

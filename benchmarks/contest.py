@@ -1,8 +1,8 @@
-"""Timing all-reduce over links: what the workers of network.py and predict.py run.
+"""Times all-reduce over links, for the workers of network.py and predict.py.
 
-A timing is of calls in a row, of so many bytes that what a link's token bucket passes for free does not count. Each
-rank rewrites its input before each call, outside the clock; there is no barrier between the calls, or buckets would
-fill meanwhile. The last call's result is checked, all of it. Contestants take turns in shuffled order.
+A timing covers consecutive calls with so many bytes that the free capacity of a link's token bucket is negligible. Each
+rank rewrites its input before each call, which is not timed. There is no barrier between the calls, because buckets
+would fill meanwhile. The last call's result is checked completely. Contestants take turns in shuffled order.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ class Contestant:
 
 
 def bound(nbytes: int, hosts: int, bits_per_second: float) -> float:
-    """Returns the least time of any all-reduce, in seconds: each host's link carries 2 (h-1)/h of the buffer each way.
-    """
+    """Returns the least time of any all-reduce, in seconds: each host's link carries 2 (h-1)/h of the buffer each way."""
     return 2 * (hosts - 1) / hosts * nbytes * 8 / bits_per_second
 
 

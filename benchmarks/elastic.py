@@ -1,10 +1,10 @@
-"""How long an elastic job takes from the death of a rank to the next step, and how fast a commit is.
+"""Measures the time of an elastic job from the death of a rank to the next step, and the speed of commits.
 
     python benchmarks/elastic.py --output benchmarks/results/elastic_mpich.json
     python benchmarks/elastic.py --hosts 3 ...       # hosts as network namespaces: one is cut off, one crashes (root)
 
-Times of recovery run from the moment before the fault to the first step that was made after it and voted for, by one
-clock. Commits are of 8 x Linear(2048) with Adam, 403 MB, beside a copy of as many bytes within one process, in turns.
+A recovery begins just before the fault and ends with the first later step that the ranks voted for, by one clock.
+Commits save 8 x Linear(2048) with Adam, 403 MB; copies of equally many bytes within one process take turns with them.
 """
 
 from __future__ import annotations

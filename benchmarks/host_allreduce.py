@@ -1,4 +1,4 @@
-"""All-reduce on one host: shared and ordinary NumPy arrays against MPI_Allreduce, and against what memory allows.
+"""Compares all-reduce on one host, of shared and ordinary NumPy arrays, with MPI_Allreduce and the limit of memory.
 
     python benchmarks/host_allreduce.py --python .venv/bin/python --python .venv-openmpi/bin/python --json host.json
 
@@ -6,7 +6,7 @@ Every size 2^k from 4 B to 256 MB on 2 and on 4 ranks, which takes minutes; a pa
 
     python benchmarks/host_allreduce.py --ranks 2 --sizes 256K-16M/4 --repeat 15 --plot host.png
 
-For each MPI, pinned ranks time in turns, in random order within one run, each with arrays of its own:
+For each MPI, pinned ranks time these in turns, in random order within one run, each with separate arrays:
 
     mpi           MPI_Allreduce through mpi4py's buffer call
     ordinary      Communicator.allreduce from one ordinary array into another
@@ -14,12 +14,12 @@ For each MPI, pinned ranks time in turns, in random order within one run, each w
     in place      Communicator.allreduce of ordinary arrays in place
     shared        Communicator.allreduce in place on shared arrays (Communicator.empty)
     NumPy's own   the same on arrays that NumPy made inside `with Communicator.shared_arrays()`, from 64 KB up
-    loop          the loop that "shared" runs between its two meetings, alone: the limit
+    loop          the loop that "shared" runs between its two synchronizations, alone: the limit
 
-Before each call every rank rewrites its input, and after the last one of a timing it reads and checks its result, both
-outside the clock, or nothing would cross cores. A time is the slowest rank's; small calls are timed many in a row.
-Ratios come with a 95 % bootstrap interval. Cells where ours may take more than 1.05 of MPI's time, by the interval's
-upper end, are listed; with --strict there is then a status of 1.
+Before each call every rank rewrites its input. After the last call of a timing it reads and checks its result. Neither is
+timed; without them no data would move between cores. A time is the slowest rank's; a timing covers many small calls.
+Ratios have a 95 % bootstrap interval. The script lists cells where ringcomm may take more than 1.05 of MPI's time, by
+the interval's upper end; with --strict it then exits with status 1.
 """
 
 from __future__ import annotations

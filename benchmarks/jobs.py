@@ -1,5 +1,7 @@
-"""Starts ranks that run one of these scripts as workers, on this host or on a cluster of namespaces, and gives what
-rank 0 returned. A worker is started as `script --worker TASK`, TASK being JSON."""
+"""Starts ranks that run one of these scripts as workers, on this host or on a cluster of namespaces.
+
+The result is the value that rank 0 returned. A worker is started as `script --worker TASK`, where TASK is JSON.
+"""
 
 from __future__ import annotations
 
@@ -84,11 +86,11 @@ def for_each_mpi(
     starts: int = 1,
     join: Callable[[list[Task]], Task] = lambda results: results[0],
 ) -> list[Task]:
-    """What rank 0 returns on this host, for each MPI and number of ranks; also into the JSON file.
+    """Returns rank 0's result on this host, for each MPI and number of ranks; also writes it to the JSON file.
 
     Args:
-        starts: how often the ranks are started: where arrays come to lie differs from start to start.
-        join: makes one result of those of all starts.
+        starts: number of starts of the ranks; the arrays' addresses differ between starts.
+        join: combines the results of all starts.
     """
     results: list[Task] = []
     for python in pythons(options):

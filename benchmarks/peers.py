@@ -12,8 +12,8 @@ def start_gloo(world: Any, address: str = "127.0.0.1", interface: str = "") -> N
 
     Args:
         world: an mpi4py communicator.
-        address: of rank 0's host, where the ranks meet.
-        interface: of the network to use; empty: Gloo's choice.
+        address: the address of rank 0's host, to which the ranks connect.
+        interface: the network interface to use; empty: Gloo's choice.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # otherwise it warns about hosts without names
     if interface:

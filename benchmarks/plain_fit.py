@@ -1,5 +1,6 @@
-"""Keras steps on TensorFlow in a process that knows nothing of ringcomm, for benchmarks/frameworks.py. Asked through
-its standard input, one line for each step.
+"""Keras steps on TensorFlow in a process that does not use ringcomm, for benchmarks/frameworks.py.
+
+It reads one line of standard input for each step.
 
 "fit" is a step of `model.fit`, alone. Under MultiWorkerMirroredStrategy Keras 3.15's `fit` raises, so "mirrored" is a
 training loop by `strategy.run` with the same model, optimizer and data; "loop" is that loop alone.

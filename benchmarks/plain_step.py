@@ -1,7 +1,8 @@
-"""The training steps that ours are compared with, in processes that know nothing of ringcomm: without communication
-("alone"; "kept": the same, but the C library is told to keep pages that are freed), and in DistributedDataParallel
-with Gloo ("ddp"). benchmarks/training_step.py starts one of each for every rank, and asks on standard input for a step,
-which gives back seconds, or for a file of gradients.
+"""Reference training steps, in processes that do not use ringcomm.
+
+"alone" runs without communication; "kept" does too, but the C library keeps freed pages. "ddp" is
+DistributedDataParallel with Gloo. benchmarks/training_step.py starts one process of each for every rank. On standard
+input it requests a step, for which the process returns seconds, or a file of gradients.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Small all-reduces over many starts of ranks that nobody binds, on a quiet machine or beside a busy process per core.
+"""Measures small all-reduces over many starts of unbound ranks, on a quiet machine or next to a busy process per core.
 
     python benchmarks/starts.py --python .venv/bin/python --python .venv-openmpi/bin/python --json starts.json
     python benchmarks/starts.py --busy --starts 5
 
-Where the kernel puts a rank is drawn anew at each start, so one start shows little. In each, Communicator.allreduce and
-MPI_Allreduce take turns on ordinary arrays; a timing is of several calls in a row, and the slowest rank's. With
---unbound every second start has RINGCOMM_BIND=0. Printed are ratios of MPI's time to ours, of medians and of 95th
-percentiles: over all starts the middle and the lowest.
+The kernel places ranks differently at each start, so one start shows little. In each start, Communicator.allreduce and
+MPI_Allreduce take turns on ordinary arrays. A timing covers several consecutive calls, and is the slowest rank's. With
+--unbound every second start has RINGCOMM_BIND=0. The script prints ratios of MPI's time to ringcomm's, of medians and
+of 95th percentiles: the median and the lowest over all starts.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""What the timeline costs: the same work with it and without, in turns of random order.
+"""Measures the cost of the timeline: the same work with and without it, in turns of random order.
 
     mpiexec -n 2 python benchmarks/timeline_cost.py --json timeline.json
 
     training      the step of benchmarks/training_step.py with ringcomm's optimizer
-    gradients     200 named all-reduces in place of 4 KB each, submitted and waited for
+    gradients     200 named all-reduces in place of 4 KB each, submitted, then waited for
     ordered 64 KB, ordered 1 KB
                   Communicator.allreduce in place, 50 calls
 
-A time is the slowest rank's, of the work alone: starting and stopping the timeline, which writes the file, is outside
-the clock. Ratios of medians come with a 95 % bootstrap interval.
+A time is the slowest rank's, of the work alone: starting and stopping the timeline, which writes the file, is not timed. Ratios of medians come with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations

@@ -337,9 +337,7 @@ def test_nothing_is_remembered_of_calls_with_options():
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
 def test_rows_that_change_now_and_then(size, config):
-    """Speculative calls run within the exchange of rows if these are as every rank expects; otherwise they run after
-    it.
-    """
+    """Calls run within the exchange of rows (speculation) if these are as every rank expects, else after it."""
 
     def program(comm):
         draw = np.random.default_rng(size)  # identical on all ranks

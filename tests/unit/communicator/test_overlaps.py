@@ -25,8 +25,9 @@ Array = Any
 
 
 class Kind(NamedTuple):
-    """A kind of call: rows of its array and of its result in units of `n`, and the expected result from every rank's
-    array.
+    """A kind of call.
+
+    Holds the rows of its array and of its result in units of `n`, and the expected result from every rank's array.
     """
 
     given: Callable[[int], int]

@@ -102,7 +102,7 @@ def test_a_message_s_wait_moves_collectives_in_the_background(way, waits):
 
 @st.composite
 def rounds(draw):
-    """Posts messages (source, dest, tag, count), and runs one collective after each batch of them."""
+    """Draws batches of messages (source, dest, tag, count) to post, and one collective after each batch."""
     size = draw(st.integers(1, 9))
     rank = st.integers(0, size - 1)
     message = st.tuples(rank, rank, st.integers(0, 2), st.sampled_from([0, 1, 300, 9000, 40_000]))

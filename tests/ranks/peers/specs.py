@@ -101,8 +101,8 @@ def elements(spec: Any) -> Elements:
 class Parts:
     """The parts of several ranks in one buffer, by counts and displacements.
 
-    ringcomm reads or writes `packed`: the memory itself if the parts are contiguous, else a copy. `pack` fills the copy,
-    and `unpack` writes it back.
+    ringcomm reads or writes `packed`: the memory itself if the parts are contiguous, else a copy. `pack` fills this
+    copy, and `unpack` writes it back.
     """
 
     def __init__(self, spec: Any, size: int) -> None:

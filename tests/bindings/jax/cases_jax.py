@@ -149,9 +149,7 @@ def case_errors():
 
 
 def case_other_rows_than_were_traced():
-    """Ranks give other numbers of rows than at tracing, also if their sum is the one that a rank expects (three
-    ranks, rank 0).
-    """
+    """Other ranks' rows differ from those that a rank has traced, even if their sum is as expected (rank 0 of 3)."""
     rank, size = rc.rank(), rc.size()
     rows = [2, 1, 3, 2, 2][:size]
     for name, collective, count in (

@@ -24,7 +24,7 @@ TARGETS = random.normal(size=(60, 1)).astype(np.float32)
 
 
 def whole_batch():
-    """Trains on the batches of all ranks together; ranks have equal numbers of rows, in one pass and in two."""
+    """Returns the rows of one batch of all ranks; ranks get equal numbers of rows, in one pass and in two."""
     return 10 if hvd.size() == 5 else 12
 
 

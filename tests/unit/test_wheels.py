@@ -32,9 +32,7 @@ def output(*command: object) -> str:
 
 
 def test_the_extension_exports_its_entry_alone() -> None:
-    """Symbols such as operator delete, or templates of the C++ library, must not conflict with those of other
-    libraries.
-    """
+    """Symbols such as operator delete, or templates of the C++ library, must not conflict with other libraries."""
     lines = output("nm", "-D", "--defined-only", _core.__file__).splitlines()
     assert [line.split()[-1] for line in lines] == ["PyInit__core"]
 

@@ -322,7 +322,7 @@ def bench_on_unequal_hosts():
 
 @pytest.mark.mpi
 def test_bench_on_hosts_of_unequal_sizes():
-    """All ranks compare the same algorithms with one clock, although not every rank shares memory or sees other hosts."""
+    """All ranks compare the same algorithms with one clock, although ranks differ in shared memory and in hosts."""
     text = mpi_case.run(3, bench_on_unequal_hosts, limit=60).text
     assert "the slowest rank's times" in text
     for name in ("auto", "shared_arrays", "binomial", "two_level:binomial", "mpi"):

@@ -1,6 +1,4 @@
-"""`ringcomm simulate`: its prices equal the chooser's, bounds hold, and simulations of very large clusters take
-moments.
-"""
+"""`ringcomm simulate`: its prices equal the chooser's, bounds hold, and very large clusters take moments."""
 
 from __future__ import annotations
 

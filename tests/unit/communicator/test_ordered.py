@@ -160,8 +160,7 @@ def test_special_values(size, dtype, op, algorithm, table):
 @example(3, np.dtype(np.float32), 1, 0)
 @settings(max_examples=40)
 def test_averages_are_quotients(config, size, dtype, count, seed):
-    """Averages of every collective and route equal the sum divided by the number of ranks, bit for bit, as NumPy
-    divides.
+    """Averages by every route equal the sum divided by the number of ranks, bit for bit, as NumPy divides.
 
     A postscale factor multiplies before the division. Sums are whole numbers that every dtype represents, 150 / 3
     among them.

@@ -1,8 +1,7 @@
-"""Calls whose array and result overlap in memory: the result is right, or the call is refused before data moves. In-
-place calls succeed.
+"""Calls whose array and result overlap in memory: the result is right, or the call is refused before data moves.
 
-One generator draws calls, sizes and views of one buffer. NumPy computes the expected result, and detects views that
-share a byte.
+In-place calls succeed. One generator draws calls, sizes and views of one buffer. NumPy computes the expected result,
+and detects views that share a byte.
 """
 
 from __future__ import annotations

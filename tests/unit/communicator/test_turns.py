@@ -1,6 +1,4 @@
-"""Ranks without a worker thread, as below MPI_THREAD_MULTIPLE: a waiting caller also runs the turns of other
-operations.
-"""
+"""Ranks without a worker thread, as below MPI_THREAD_MULTIPLE: a waiting caller also drives other operations."""
 
 from __future__ import annotations
 

@@ -180,9 +180,7 @@ def drawn(wire, most, values):
 @given(seed=st.integers(0, 1 << 32), group=st.sampled_from([256, 2048]))
 @settings(max_examples=10, deadline=None)
 def test_rounding_by_chance_is_that_of_the_papers(seed, group):
-    """The random number depends on the element's position, not its value: one number explains all roundings of an
-    element.
-    """
+    """The random number depends on an element's position, not its value: one number explains all its roundings."""
     least, most = np.zeros(group), np.ones(group)
     for probe in range(40):
         values = np.random.default_rng(seed + probe).uniform(-1, 1, group).astype(np.float32)

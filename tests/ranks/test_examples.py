@@ -125,9 +125,7 @@ def test_custom_algorithm(ranks, tmp_path):
 
 
 def test_toy_binding(tmp_path):
-    """It is as short as the page on bindings says, prints the same output as there, and works on other numbers of
-    ranks.
-    """
+    """It is as short as the page on bindings says, prints the same output, and works on other numbers of ranks."""
     program, page = EXAMPLES / "toy_binding.py", (ROOT / "docs" / "writing-a-binding.md").read_text(encoding="utf-8")
     assert len(program.read_text().splitlines()) < 100
     assert mpi_case.output_of([program], tmp_path, ranks=2).strip() in page

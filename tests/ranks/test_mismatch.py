@@ -1,6 +1,4 @@
-"""Ranks that disagree: every rank raises the same typed exception, which names each rank's value; the next operation
-works.
-"""
+"""Ranks that disagree: every rank raises one typed exception with each rank's value; the next operation works."""
 
 from __future__ import annotations
 

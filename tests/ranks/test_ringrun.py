@@ -184,9 +184,7 @@ def test_ranks_that_do_not_start_in_time(tmp_path):
 
 
 def test_a_good_end_is_one_that_every_rank_has_reported(tmp_path):
-    """Reports of all ranks are required, because Open MPI 5's launcher exits with 0 if the connection to a host is
-    lost.
-    """
+    """All ranks must report their end, because Open MPI 5's launcher exits with 0 if a host's connection is lost."""
     launcher = tmp_path / "mpirun"
     said = ["rank 0 started on a", "rank 1 started on b", "rank 0 on a ended with exit status 0"]
     for last, status in (("rank 1 on b ended with exit status 0", 0), ("", 1)):

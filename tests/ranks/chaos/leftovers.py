@@ -49,7 +49,5 @@ def _files(memories: Sequence[Path]) -> list[str]:
 
 
 def _is_session(name: str) -> bool:
-    """Recognizes folders in which an MPI or torch keeps session data if TMPDIR is /dev/shm; these hold no shared
-    memory.
-    """
+    """Recognizes folders with session data of an MPI or torch, for TMPDIR=/dev/shm; they hold no shared memory."""
     return name.startswith(("ompi", "prte", "pmix", "tmp", "torchinductor"))

@@ -119,8 +119,10 @@ class Parts:
 
     @classmethod
     def in_bytes(cls, spec: Any, size: int) -> Parts:
-        """Reads a specification of Alltoallw: displacements in bytes, and one datatype per rank. Without counts, each
-        rank has one element."""
+        """Reads a specification of Alltoallw: displacements in bytes, and one datatype per rank.
+
+        Without counts, each rank has one element.
+        """
         buffer, counts, starts, datatypes = _split(spec)
         counts = [1] * size if counts is None else counts
         starts = [0] * size if starts is None else starts

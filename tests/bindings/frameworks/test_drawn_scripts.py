@@ -1,5 +1,4 @@
-"""Drawn scripts of users of TensorFlow, Keras and JAX: ranks compute what the framework computes with averaged
-gradients.
+"""Drawn scripts of users of TensorFlow, Keras and JAX, compared with the framework and averaged gradients.
 
 tests/bindings/scripts/ has the templates, the references and the comparison.
 """

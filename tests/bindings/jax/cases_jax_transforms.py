@@ -179,9 +179,7 @@ def case_gradients_of_extremes_and_products():
 
 
 def case_names_of_calls():
-    """Calls match although lines repeat, and although ranks run different lines and compile different numbers of
-    programs.
-    """
+    """Calls match although lines repeat, and although ranks run different lines or compile more programs."""
     rank, size = rc.rank(), rc.size()
     tree = {f"layer {i}": jnp.full((i % 3 + 1, 300), float(rank + i)) for i in range(12)}
     mean = (size - 1) / 2

@@ -461,9 +461,7 @@ if BACKEND == "tensorflow":
             np.testing.assert_allclose(served, model.predict(np.ones((2, 8)), verbose=0), rtol=1e-5)
 
     def case_jit_compile():
-        """An explicit jit_compile=True raises one error, with and without callbacks; Keras' automatic choice is
-        turned off.
-        """
+        """An explicit jit_compile=True raises one error, with and without callbacks; the automatic choice is off."""
         for choice, callbacks in (
             (True, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]),
             (True, []),

@@ -171,9 +171,7 @@ class User(Watched):
         super().note(name, value)
 
     def side_by_side(self, *jobs: Callable[[], None]) -> None:
-        """Runs the jobs in threads, started in a different order on each rank; the reference runs them one after the
-        other.
-        """
+        """Runs jobs in threads, started in a different order on each rank; the reference runs them in sequence."""
         if self.plain:
             for job in jobs:
                 job()

@@ -1,6 +1,4 @@
-"""Adasum of tensors, and DistributedOptimizer(op=Adasum), in which every rank steps and the weight changes are
-combined.
-"""
+"""Adasum of tensors, and DistributedOptimizer(op=Adasum): every rank steps, and Adasum combines the changes."""
 
 import copy
 import functools

@@ -1,6 +1,4 @@
-"""Changes of gradients between backward and step, and gradients that arrive late: right results, or one error on all
-ranks.
-"""
+"""Gradients that change between backward and step, or arrive late: right results, or one error on all ranks."""
 
 import warnings
 
@@ -57,9 +55,7 @@ def case_checkpointing_begins_late():
 
 
 def scale_hook(net):
-    """Divides gradients, because a sum over ranks of shard means is the mean of the whole batch times the number of
-    ranks.
-    """
+    """Divides gradients: a sum over ranks of shard means is the mean of the whole batch times the number of ranks."""
     for p in net.parameters():
         p.register_hook(lambda gradient: gradient / hvd.size())
 

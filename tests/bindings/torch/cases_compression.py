@@ -212,9 +212,7 @@ def case_parameters_that_are_added_later():
 
 
 def case_momentum_before_sparsification():
-    """While everything is sent it equals SGD with momentum; after that, momentum restarts for the elements that were
-    sent.
-    """
+    """While everything is sent it equals SGD with momentum; later, momentum restarts for the elements sent."""
     plain_sgd = lambda p: torch.optim.SGD(p, lr=0.05)  # noqa: E731
     exact = lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5)  # noqa: E731
     whole = of(hvd.Compression.topk(0.2, momentum=0.5), warmup_steps=100)

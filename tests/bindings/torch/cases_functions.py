@@ -146,9 +146,7 @@ def case_resume():
 
 
 def case_shared_tensors():
-    """Tensors have the shape and dtype of torch.empty's, are in shared memory if the ranks share any, and work in
-    every operation.
-    """
+    """Tensors have torch.empty's shape and dtype, are shared if ranks share memory, and work in every operation."""
     node = runtime.session().comm._node
     for dtype in (*DTYPES, torch.complex32):
         for size in ((), (0,), (3, 0), (1,), (5, 3), ((2, 3),), (torch.Size([4]),)):

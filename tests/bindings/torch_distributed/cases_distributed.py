@@ -565,8 +565,7 @@ def case_beside_the_named_operations():
 
 
 def case_groups_that_their_members_make_alone():
-    """Must be the last case of its part: torch 2.15 numbers these groups with a counter that only their members
-    advance.
+    """Must be the last case of its part: torch 2.15 numbers groups with a counter that only members advance.
 
     Later groups of all ranks then have different names on each rank, and block forever (Gloo's too).
     """

@@ -1,15 +1,14 @@
-"""A step of DistributedDataParallel on the backend ringcomm between hosts, against what their links allow.
+"""Compares a step of DistributedDataParallel on the backend ringcomm between hosts with the limit of their links.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/ddp_network.py --rate 200e6
 
 4 x Linear(2048), batch 8, one thread a rank: 67 MB of gradients in buckets of 25 MB. A link needs 2 (h-1)/h S / rate
-for them, and DistributedDataParallel gives it nothing to do before its first bucket is full, nor after the last one has
-come back. Contestants take turns; times are the slowest rank's:
+for them. It is idle before DistributedDataParallel's first bucket is full, and after the last one is reduced. Contestants take turns; times are the slowest rank's:
 
     ddp          the step
-    all-reduce   one all_reduce of as many bytes
-    itself       the step with a hook that does nothing
-    alone        of such a step, what passes before the first bucket and after the last
+    all-reduce   one all_reduce of equally many bytes
+    itself       the step with an empty hook
+    alone        the time of such a step before the first bucket and after the last one
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TensorFlow's gradients: many small ones in a function, and a step of Keras' fit, on two ranks or more.
+"""Times TensorFlow's gradients: many small ones in a function, and a step of Keras' fit, on two ranks or more.
 
     mpiexec -n 2 python benchmarks/frameworks.py --json frameworks.json
 
@@ -6,8 +6,8 @@
 "fit": 8 x Dense(2048), batch 32, one thread per rank, 134 MB of gradients. Four ways to train: Keras' fit with
 ringcomm's optimizer ("ringcomm") and without communication ("fit"), and a loop under MultiWorkerMirroredStrategy
 ("mirrored"), which Keras' fit does not run under, and without communication ("loop"). All but the first run in
-processes of their own that know nothing of ringcomm (benchmarks/plain_fit.py). A step's time is the slowest rank's;
-what is added is the median of the differences to the same way without communication, in the same turn.
+separate processes without ringcomm (benchmarks/plain_fit.py). A step's time is the slowest rank's. The added time is
+the median of the differences to the same way without communication, in the same turn.
 """
 
 from __future__ import annotations

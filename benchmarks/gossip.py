@@ -1,4 +1,4 @@
-"""What a round of gossip costs beside an all-reduce of the same bytes, and beside the time that a link needs for them.
+"""Compares a round of gossip with an all-reduce of the same bytes, and with the time that a link needs for them.
 
     mpiexec -n 4 python benchmarks/gossip.py
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/gossip.py --rate 200e6

@@ -16,8 +16,8 @@ For each MPI, pinned ranks time these in turns, in random order within one run, 
     NumPy's own   the same on arrays that NumPy made inside `with Communicator.shared_arrays()`, from 64 KB up
     loop          the loop that "shared" runs between its two synchronizations, alone: the limit
 
-Before each call every rank rewrites its input. After the last call of a timing it reads and checks its result. Neither is
-timed; without them no data would move between cores. A time is the slowest rank's; a timing covers many small calls.
+Before each call every rank rewrites its input. After the last call of a timing it reads and checks its result. Neither
+is timed; without them no data would move between cores. A time is the slowest rank's; a timing covers many small calls.
 Ratios have a 95 % bootstrap interval. The script lists cells where ringcomm may take more than 1.05 of MPI's time, by
 the interval's upper end; with --strict it then exits with status 1.
 """

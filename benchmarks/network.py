@@ -1,4 +1,4 @@
-"""All-reduce between hosts on shaped links, against MPI_Allreduce, Gloo and the links' bound 2 (h-1)/h S / rate.
+"""Compares all-reduce on shaped links with MPI_Allreduce, Gloo and the links' bound 2 (h-1)/h S / rate.
 
     python benchmarks/network.py --python .venv/bin/python --python .venv-openmpi/bin/python --json network.json
 
@@ -7,16 +7,16 @@ and the links' rate, and after another colon the dtype that ringcomm also sends 
 
     python benchmarks/network.py --setups 4x2:200mbit:bfloat16 --sizes 1M-64M --json network.json --plot network.png
 
-Results of setups that the JSON file has already are replaced, the others stay. The network is measured when the ranks
-meet, as in any program; what the model chose by that is written beside each time. One line with a schedule named:
+New results replace those of the same setups in the JSON file. ringcomm measures the network at its start, as in any
+program; the model's choice is written next to each time. A single cell with a named schedule:
 
     python benchmarks/network.py --setups 4x1:200mbit --sizes 16M --algorithms ring --peers mpi --at-least 0.88
 
-What the choice loses against the best of all algorithms:
+The choice compared with the best of all algorithms:
 
     python benchmarks/network.py --setups 4x1:200mbit --sizes 4-1M/4 --algorithms all --peers "" --link-megabytes 4
 
-How it is timed: contest.py. TCP's goodput itself is about 0.956 of the line rate.
+contest.py does the timing. TCP's goodput itself is about 0.956 of the line rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ping-pong of ranks of one host against mpi4py's Send and Recv: latency and bandwidth.
+"""Compares ping-pong between ranks of one host with mpi4py's Send and Recv: latency and bandwidth.
 
     python benchmarks/point_to_point.py --python .venv/bin/python --python .venv-openmpi/bin/python --json p2p.json
 
@@ -8,11 +8,11 @@ For each MPI, pinned ranks time in turns, in random order within one run, the fi
     ordinary  Communicator.send and recv of ordinary arrays
     shared    the same with shared arrays (Communicator.empty)
 
-On four ranks 0 and 2 do so, and 1 and 3 at the same time: on two cores each pair shares one.
+With four ranks, the pairs 0 and 2, and 1 and 3, run at the same time; on two cores each pair shares one.
 
-A time is half a round trip, the slowest rank's; small messages are timed many in a row. Ratios come with a 95 %
-bootstrap interval. Cells where ours may take more than MPI's time, by the interval's upper end, are listed; with
---strict there is then a status of 1.
+A time is half a round trip, the slowest rank's; a timing covers many small messages. Ratios have a 95 %
+bootstrap interval. The script lists cells where ringcomm may take more than MPI's time, by the interval's upper end;
+with --strict it then exits with status 1.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The model held against reality: all-reduce on 8 hosts, predicted from messages between 4, then run.
+"""Compares the model with measurements: all-reduce on 8 hosts, predicted from messages between 4 hosts, then run.
 
     python benchmarks/predict.py --json benchmarks/results/prediction_8_hosts.json --plot prediction.png
 
 Needs root and iproute2 (cluster.py). `ringcomm tune` measures the network point-to-point on the few hosts; the code
 that chooses (`ringcomm simulate`) prices the algorithms for the many, and the predictions are written to the JSON file
-before the many hosts exist. Then each algorithm runs there, cut as predicted, with what the model chooses ("auto")
-among them. How it is timed: contest.py.
+before the many hosts exist. Then each algorithm runs there, cut as predicted, and also the model's choice
+("auto"). contest.py does the timing.
 """
 
 from __future__ import annotations

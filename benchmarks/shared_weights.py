@@ -1,11 +1,12 @@
-"""What a push and pull cost where the weights lie in shared memory, beside messages to a server's process, beside a
-loop that does the same to memory of one's own, and with locks beside without.
+"""Measures a push and pull of weights in shared memory.
+
+It compares them with messages to a server process, with a loop on private memory, and with and without locks.
 
     mpiexec -n 2 python benchmarks/shared_weights.py --json results/shared_weights.json
 
-"ours": SGD by the caller, the weights copied out, one rank pushing. "server": the same by a rank that serves with
-mpi4py: Send the gradient, apply, Recv the weights. "loop": the rule's kernel on memory of this rank's own.
-"both": ours, both ranks pushing all the time, each its time; "racy": both without locks.
+"ours": the caller applies SGD and copies the weights, while one rank pushes. "server": a rank does the same with
+mpi4py: Send the gradient, apply, Recv the weights. "loop": the rule's kernel on this rank's private memory.
+"both": as "ours", but both ranks push all the time; each rank's time. "racy": as "both", without locks.
 """
 
 from __future__ import annotations

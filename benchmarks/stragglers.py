@@ -1,9 +1,9 @@
-"""How long each relaxed method takes to an accuracy, and how many samples, over how slow one of four ranks is.
+"""Measures the time and samples of each relaxed method to an accuracy, over the slowness of one of four ranks.
 
     python benchmarks/stragglers.py --json results/stragglers.json --plot ../docs/images/stragglers.png
 
-Runs examples/train_relaxed.py for each slowness and seed, all methods in one job. Every step takes 5 ms at least, on
-the last rank so many times more: ranks sleep, so four share two cores without one waiting for another's computing.
+Runs examples/train_relaxed.py for each slowness and seed, all methods in one job. Every step takes at least 5 ms, multiplied by
+the slowness on the last rank. Ranks sleep most of that time, so four ranks can share two cores.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""torch.distributed on the backend ringcomm against Gloo, in one program: operations, messages, training steps.
+"""Compares torch.distributed on the backends ringcomm and Gloo, in one program: operations, messages, training steps.
 
     python benchmarks/torch_distributed.py --python .venv/bin/python --python .venv-openmpi/bin/python --json FILE
 
 Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run.
-Before each call on 16 MB inputs are rewritten and outputs read, outside the clock, as by programs. Of steps
-(8 x Linear(2048), batch 32: 134 MB of gradients; one thread a rank) a third contestant has no group at all: what a step
-takes without communication. Two more say what there is to win of DistributedDataParallel's: itself, with a hook that
-does nothing, and ringcomm.torch.DistributedOptimizer, which copies no gradient. Of pipelines, five steps a turn, one
-more ("itself") sends only the first element of each message: what there is to win. Ratios come with a 95 % bootstrap
+Before each call on 16 MB, inputs are rewritten and outputs read, as programs do; this is not timed. For steps
+(8 x Linear(2048), batch 32: 134 MB of gradients; one thread per rank) a third contestant has no group: a step without
+communication. Two more show limits of DistributedDataParallel: itself, with an empty hook, and
+ringcomm.torch.DistributedOptimizer, which copies no gradient. For pipelines, with five steps per turn, one more
+("itself") sends only the first element of each message, which is the lower limit. Ratios have a 95 % bootstrap
 interval.
 """
 

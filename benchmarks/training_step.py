@@ -1,16 +1,16 @@
-"""A training step on two ranks or more: what communication adds, ours against DistributedDataParallel with Gloo.
+"""Compares the communication time of a training step with that of DistributedDataParallel with Gloo.
 
     mpiexec -n 2 python benchmarks/training_step.py --json training.json
 
 8 x Linear(2048), batch 32, one thread per rank: 134 MB of gradients. Four ways take turns in random order: the ranks
-train without communication ("alone"), so with a C library that keeps freed pages ("kept"), with DDP, and with
-ringcomm's optimizer. All but the last run in processes of their own that know nothing of ringcomm, on the rank's core
-(benchmarks/plain_step.py). A step's time is the slowest rank's. Where ringcomm gives torch the memory of gradients, its
-pages are kept too; so what is added is the median of the differences to "kept" in the same turn. The gradients of
+train without communication ("alone"), the same with a C library that keeps freed pages ("kept"), with DDP, and with
+ringcomm's optimizer. All but the last run in separate processes without ringcomm, on the rank's core
+(benchmarks/plain_step.py). A step's time is the slowest rank's. If ringcomm allocates gradients for torch, it keeps
+their pages too. The added time is therefore the median of the differences to "kept" in the same turn. The gradients of
 ringcomm and DDP are compared first.
 
-What memory allows is timed in the same turns ("memory"): without a step, as many bytes, in one array that the ranks
-share, are reduced in place.
+The limit of memory is timed in the same turns ("memory"): without a step, the same number of bytes, in one shared array,
+is reduced in place.
 """
 
 from __future__ import annotations

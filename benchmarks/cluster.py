@@ -1,8 +1,8 @@
 """Simulates several hosts on one Linux machine: network namespaces on a bridge, with links shaped to a given rate.
 
 Every host has its own hostname, network, /dev/shm, IPC objects and process ids, so that MPI and ringcomm treat its
-ranks as ranks of another machine. Needs root and iproute2. Everything is removed when the context ends or this process dies,
-because only child processes hold the namespaces.
+ranks as ranks of another machine. Needs root and iproute2. Everything is removed when the context ends or this process
+dies, because only child processes hold the namespaces.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python script.py
 """

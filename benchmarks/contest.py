@@ -32,7 +32,7 @@ class Contestant:
 
 
 def bound(nbytes: int, hosts: int, bits_per_second: float) -> float:
-    """Returns the least time of any all-reduce, in seconds: each host's link carries 2 (h-1)/h of the buffer each way."""
+    """Returns the least seconds of any all-reduce: each host's link carries 2 (h-1)/h of the buffer each way."""
     return 2 * (hosts - 1) / hosts * nbytes * 8 / bits_per_second
 
 

@@ -3,7 +3,8 @@
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/ddp_network.py --rate 200e6
 
 4 x Linear(2048), batch 8, one thread a rank: 67 MB of gradients in buckets of 25 MB. A link needs 2 (h-1)/h S / rate
-for them. It is idle before DistributedDataParallel's first bucket is full, and after the last one is reduced. Contestants take turns; times are the slowest rank's:
+for them. It is idle before DistributedDataParallel's first bucket is full, and after the last one is reduced.
+Contestants take turns; times are the slowest rank's:
 
     ddp          the step
     all-reduce   one all_reduce of equally many bytes

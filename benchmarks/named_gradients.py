@@ -11,9 +11,9 @@ Ways take turns in random order, each with separate arrays; a time is the slowes
     empty submit  allreduce_async_ of 200 empty arrays, by name; the waits are not timed
     mpi           mpi4py's Allreduce of each array in place
 
-The goal: "named" takes at most 1.5 times "ordered" and "empty submit" together, and half of "mpi". The first turn, which
-registers the names, is not counted. Every rank rewrites its inputs before each timing and reads its results after it;
-neither is timed. Ratios come with a 95 % bootstrap interval.
+The goal: "named" takes at most 1.5 times "ordered" and "empty submit" together, and half of "mpi". The first turn,
+which registers the names, is not counted. Every rank rewrites its inputs before each timing and reads its results after
+it; neither is timed. Ratios come with a 95 % bootstrap interval.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python benchmarks/stragglers.py --json results/stragglers.json --plot ../docs/images/stragglers.png
 
-Runs examples/train_relaxed.py for each slowness and seed, all methods in one job. Every step takes at least 5 ms, multiplied by
-the slowness on the last rank. Ranks sleep most of that time, so four ranks can share two cores.
+Runs examples/train_relaxed.py for each slowness and seed, all methods in one job. Every step takes at least 5 ms,
+multiplied by the slowness on the last rank. Ranks sleep most of that time, so four ranks can share two cores.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ ringcomm's optimizer. All but the last run in separate processes without ringcom
 their pages too. The added time is therefore the median of the differences to "kept" in the same turn. The gradients of
 ringcomm and DDP are compared first.
 
-The limit of memory is timed in the same turns ("memory"): without a step, the same number of bytes, in one shared array,
-is reduced in place.
+The limit of memory is timed in the same turns ("memory"): without a step, the same number of bytes, in one shared
+array, is reduced in place.
 """
 
 from __future__ import annotations

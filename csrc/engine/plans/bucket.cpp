@@ -18,8 +18,7 @@ Counts times(const Counts& rows, std::size_t row) {
   return result;
 }
 
-// Scales the input before the call. If a rank has joined, its identities must not be scaled, so the
-// other ranks scale their data first.
+// Scales the input before the call, in which a joined rank's identities must not be scaled.
 void scale_first(Call& call, ArenaRoom& buffer) {
   const std::size_t count = call.elements();
   std::byte* const scaled = buffer.at_least(count * size_of(call.dtype));
@@ -27,8 +26,7 @@ void scale_first(Call& call, ArenaRoom& buffer) {
   call.input = scaled;
 }
 
-// Fills in the contribution of a rank that has joined: values that leave the result unchanged, or
-// memory for a result that is not read. It has no rows.
+// Gives a joined rank, which has no rows, identities or memory for a result that is not read.
 void bring_identity(Call& call, ArenaRoom& buffer, int me) {
   const std::size_t count = call.collective == Collective::alltoall ? total(call.receive_counts) : call.elements();
   const std::size_t item = size_of(call.dtype);
@@ -106,7 +104,6 @@ Call fused_call(const std::vector<Agreed>& parts) {
   return fused;
 }
 
-// A task for tensors that run together.
 class Fused : public Task {
  public:
   Fused(const Context& context, std::vector<Agreed> parts)
@@ -178,8 +175,7 @@ class PackedTask final : public Fused {
   enum class Phase : std::uint8_t { pack, run, unpack };
   static constexpr std::size_t kBytesPerTurn = 4 << 20;  // then other sources get a turn
 
-  // Copies complete tensors in or out, until kBytesPerTurn are copied. Returns true once all are
-  // copied.
+  // Copies complete tensors, until kBytesPerTurn are copied. Returns true once all are copied.
   bool copy_some(bool in) {
     for (std::size_t bytes = 0; next_ < parts_.size() && bytes < kBytesPerTurn; ++next_) {
       const Call& one = call(parts_[next_]);

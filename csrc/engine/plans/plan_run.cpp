@@ -32,8 +32,7 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
   if (any) feedback_ = std::make_unique<Feedback>(held_back);
 }
 
-// Returns the values that must be equal on every rank. The stream is included, because it
-// determines the tags.
+// Returns the values that must be equal on every rank; one is the stream, which determines tags.
 Descriptor PlanRun::make_signature() const {
   Hash buckets;
   std::size_t count = 0;
@@ -143,8 +142,7 @@ Call PlanRun::cached_call(const PlanBucket& bucket) const {
   return call;
 }
 
-// If a rank has joined, its identities must not be scaled, so the other ranks scale their data
-// before the call.
+// A joined rank's identities must not be scaled, so other ranks scale their data before the call.
 Call PlanRun::bucket_call() {
   const PlanBucket& bucket = shape_.buckets[next_];
   Call call = cached_call(bucket);

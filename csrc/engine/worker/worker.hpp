@@ -8,13 +8,11 @@
 //    │ │ └──────────► gather ────────────┘  │
 //    │ └────────────────────────────────────┘ nothing is pending
 //    │                                        or a caller assists
-//    └─ sleeps until it is woken. Polls by itself every 4 ms if a source listens, and up to eight
-//       times as often for a while after a submission that can wait. So the next submission need
-//       not wake it.
+//    └─ sleeps until it is woken. Polls by itself every 4 ms if a source listens, up to eight times
+//       as often for a while after a submission that can wait: the next one need not wake it.
 //
-// assist(): a caller that waits for an operation works in place of the thread, which rests
-// meanwhile. This saves two context switches, and the use of a second core. Without a thread, only
-// callers work.
+// assist(): a caller that waits for an operation works in place of the thread, which rests. This
+// saves two context switches and a second core. Without a thread, only callers work.
 #pragma once
 
 #include <atomic>
@@ -37,21 +35,16 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual Progress turn() = 0;  // done: nothing pending (until the next wake). Must not throw
-  // data is moving: poll again within 100 us, otherwise within 1 ms. Called after turn()
-  virtual bool moving_data() = 0;
-  // Returns whether messages may arrive although nothing is pending: then it gets a turn every 4
-  // ms. Called after turn().
-  virtual bool listens() { return false; }
-  // Returns whether pending work waits for other hosts. That takes longer than a yield to other
-  // threads of this core.
-  virtual bool far() { return false; }
+  // The worker calls the following functions after turn().
+  virtual bool moving_data() = 0;           // data is moving: poll again within 100 us, otherwise within 1 ms
+  virtual bool listens() { return false; }  // messages may come with nothing pending: it gets a turn every 4 ms
+  virtual bool far() { return false; }      // work waits for other hosts, longer than a yield on this core
 };
 
 class Worker {
  public:
-  // soon: the work can wait a moment. More may follow immediately, which is cheaper together, or
-  // the caller may wait for it. The thread polls somewhat later, or as soon as a caller waits or
-  // hurries.
+  // soon: more may follow immediately, which is cheaper together, or the caller may wait for it.
+  // The thread polls somewhat later, or as soon as a caller waits or hurries.
   enum class When : std::uint8_t { never, soon, now };
 
   explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers run the turns
@@ -59,12 +52,10 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   void add(std::shared_ptr<Source> source);
-  // Returns when no turn of it is in progress; must not be called within a turn.
-  void remove(const std::shared_ptr<Source>& source);
-  void wake(When when = When::now);  // something was submitted
-  void hurry();                      // a caller tested an operation, and it is not done
-  // Works until `over` or the deadline. Returns false without any work if another caller assists
-  // now.
+  void remove(const std::shared_ptr<Source>& source);  // waits for a turn of it to end; not to be called within one
+  void wake(When when = When::now);                    // something was submitted
+  void hurry();                                        // a caller tested an operation, and it is not done
+  // Works until `over` or the deadline. Returns false without work if another caller assists now.
   bool assist(const std::function<bool()>& over, std::int64_t deadline_ns);
   bool threaded() const { return running_.load(); }  // false after stop() too: callers run the turns again
   bool help();  // one pass on the caller's thread, when not threaded; true if anything moved
@@ -99,13 +90,11 @@ class Worker {
   std::thread thread_;
 };
 
-// Returns a function that runs turns while a caller waits for something outside the worker; null if
-// the worker has a thread.
+// Returns a function that runs turns while a caller waits elsewhere; null if there is a thread.
 std::function<bool()> helper_of(std::shared_ptr<Worker> worker);
 
-// Waits, and meanwhile works in place of the worker. Returns true once done; negative seconds: no
-// limit. Calls `interrupted` (may be null) every 50 ms, and throws Error(interrupted) if it returns
-// true. The operation continues.
+// Waits, working as the worker. Returns true once done; negative seconds: no limit. Throws
+// Error(interrupted) if `interrupted` (or null), called every 50 ms, is true. The operation goes on.
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
 
 }  // namespace ringcomm

@@ -1,5 +1,4 @@
-# Plans: the buckets of a training step. Optimizers of the bindings begin a step, mark buckets
-# ready, and finish it.
+# Plans of training steps. Optimizers of the bindings begin a step, mark buckets ready, finish it.
 cdef extern from "border/named.hpp":
     shared_ptr[CFeedback] c_feedback_of "ringcomm_border::feedback_of"(shared_ptr[CPlan]) except +translate
 

@@ -1,7 +1,6 @@
 """Memory for buckets of gradients: where it is, when its contents are ready, and when the result is.
 
-A bucket (`buckets`) uses this interface, so its code is the same for the host and for a device.
-`BucketMemory` is the host's; `bucket_device_memory` has the device's.
+Buckets use it in the same way on the host (`BucketMemory`) and a device (`bucket_device_memory`).
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ class BucketMemory:
         """Releases a tensor of `allocate` that the bucket no longer uses."""
 
     def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
-        """Copies a gradient into its part of the bucket, at the latest when the bucket is sent or
-        `settle` is called."""
+        """Copies a gradient into the bucket, at the latest when that is sent or `settle` called."""
         view.copy_(gradient)
 
     def settle(self) -> None:

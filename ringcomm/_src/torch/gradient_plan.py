@@ -1,7 +1,6 @@
 """One step's reduction of an optimizer's gradients.
 
-`GradientReducer` makes a `GradientPlan` and runs it in each step. Most gradients are in the buckets
-of a plan of the core; the few that buckets do not support are reduced by name.
+`GradientReducer` runs a plan in each step. Gradients that buckets do not support go by name.
 """
 
 from __future__ import annotations
@@ -71,8 +70,7 @@ class GradientPlan:
         self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, residual or {}, *measures)
         self._before_travel: list[GradientTransform] = [*settings.before_travel, self.held_back]
         self._lay_out()
-        # Items in the order in which synchronize() hands them over: in the order of the buckets,
-        # then items without a bucket.
+        # Items in the order of synchronize(): those of the buckets, then those without a bucket.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
         self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
         self._members = set(self.slots)
@@ -159,7 +157,6 @@ class GradientPlan:
         """Returns the memory that the core and other ranks may be reading or writing."""
         return [self._buckets, [slot.slice.travelling() for slot in self.slots if slot.slice is not None]]
 
-    # ---- a step ------------------------------------------------------------------------------------------------------
     def begin(self) -> None:
         if not self.begun:
             change = self._settings.units.change()
@@ -210,9 +207,7 @@ class GradientPlan:
 
     def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
         """Reduces the rest of the step except `skip`, waits, and sets ``.grad`` to the results unless they are dropped.
-
-        `mine`: this rank's flags, except for `split`. Returns, for each flag, the number of ranks
-        that set it.
+        `mine`: this rank's flags, except for `split`. Returns the number of ranks with each flag.
         """
         self.begin()
         present = Presence(len(self.slots))
@@ -237,8 +232,7 @@ class GradientPlan:
         for bucket in self._buckets:
             bucket.memory.join()
         self._take_back(ranks_with, flags)
-        # All ranks collect the same gradients, even if the step failed: otherwise a name would stay
-        # in flight.
+        # All ranks collect the same gradients even after failures, so no name stays in flight.
         collected = self._by_name.finish(
             [
                 s
@@ -296,10 +290,7 @@ class GradientPlan:
             )
 
     def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
-        """Reduces parts of gradients that missed their bucket on any rank, and adds them.
-
-        This is rare, so they are reduced by name.
-        """
+        """Adds parts that missed their bucket on any rank; being rare, they are reduced by name."""
         name, process_set = f"{self._settings.name}.rest", self._settings.process_set
         mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
         items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))

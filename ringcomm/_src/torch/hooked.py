@@ -116,8 +116,7 @@ class HookedParameters(ABC):
         ]
 
     def _make_hook(self, slot: Slot, act: Callable[[Any, Slot], None]) -> Callable[[torch.Tensor], None]:
-        # Weak, so that an optimizer that a script has dropped is freed, and its hooks no longer
-        # act.
+        # The reference is weak, so that a dropped optimizer is freed, and its hooks no longer act.
         me = weakref.ref(self)
 
         def hook(_: torch.Tensor) -> None:

@@ -1,7 +1,6 @@
 """DistributedOptimizer: makes the step of an optimizer use the gradients of all ranks.
 
-Its arguments are checked in `arguments`; `reducer` or `adasum_optimizer` reduces; `wrapped` makes
-the subclass.
+`arguments` checks the arguments, `reducer` or `adasum_optimizer` reduces, `wrapped` subclasses.
 """
 
 from __future__ import annotations
@@ -59,9 +58,8 @@ class _DistributedOptimizer(TakesClosures):
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Reduces the gradients, then takes the optimizer's step.
 
-        The gradients of a ``closure`` are reduced each time it is called; gradients from before it
-        are reduced first. ``torch.amp.GradScaler.step`` passes ``grad_scaler``: gradients are then
-        unscaled, and all ranks skip the step if any rank had an overflow.
+        Gradients of a ``closure`` are reduced at each call; those from before it are reduced first.
+        ``GradScaler.step`` passes ``grad_scaler``: step unscales; overflow skips it on all ranks.
         """
         if grad_scaler is not None:
             return self._scaled_step(grad_scaler, **kwargs)
@@ -85,16 +83,13 @@ class _DistributedOptimizer(TakesClosures):
         return result
 
     def _reduced_anywhere(self) -> bool:
-        """Reduces gradients that exist before a step with a closure, if any rank has some. Returns True if so.
-
-        The optimizer may use these gradients before it calls the closure.
-        """
+        """Reduces gradients that precede a closure, if any rank has some. Returns True if so."""
         if self._reducer is None:
             return False
         mine = torch.tensor([self._reducer.has_gradients()], dtype=torch.int32)
         name = f"{self._reducer.settings.name}.before_closure"
         found = bool(operations.allreduce_(mine, name=name, op=Max, process_set=self.process_set))
-        if found:
+        if found:  # the optimizer may use them before it calls the closure
             self.synchronize()
         return found
 
@@ -133,9 +128,7 @@ class _DistributedOptimizer(TakesClosures):
         return {} if self._reducer is None else held_back.collected(self._reducer)
 
     def load_compression_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Loads the residuals that :meth:`compression_state_dict` returned. Collective; call it between steps.
-
-        The first rank gets all of them.
+        """Loads residuals of `compression_state_dict` into the first rank. Collective, between steps.
 
         Raises:
             ValueError: a name is not that of a compressed parameter, or the number of elements differs.
@@ -146,16 +139,14 @@ class _DistributedOptimizer(TakesClosures):
     def compression_stats(self) -> list[dict[str, Any]]:
         """Returns one dict for each bucket that this rank encodes with error feedback. Call it between steps.
 
-        Its keys are ``bucket``, ``elements``, and ``residual``, the norm of the residual. Traffic is in
-        ``ringcomm.stats()``.
+        Its keys are ``bucket``, ``elements``, and ``residual`` (a norm). Traffic is in `stats()`.
         """
         return [] if self._reducer is None else self._reducer.norms()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Calls the optimizer's ``zero_grad``.
 
-        After a backward pass without ``step()`` it also drops that pass's reduced gradients. Then
-        call it on all ranks.
+        After backward without ``step()`` it drops reduced gradients; then call it on all ranks.
         """
         if self._reducer is not None:
             self._reducer.discard()

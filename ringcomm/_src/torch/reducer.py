@@ -1,20 +1,17 @@
 """Reduces the gradients of one optimizer while backward computes them.
 
 A hook on each parameter copies the gradient into its bucket, and a full bucket is sent immediately.
-``synchronize`` sends the rest, waits, and makes every ``.grad`` the reduced gradient. That is
-stored in the bucket, so nothing is copied back.
+``synchronize`` sends the rest, waits, and makes every ``.grad`` a view of the result in its bucket.
+The first two steps only observe. The first one's order on rank 0 stays the order of the buckets.
 
-The first two steps only observe. The order of gradients that rank 0 sees in the first step becomes
-the permanent order of the buckets.
+In three cases only ``synchronize`` sends, so that no unwanted or incomplete gradient is sent. A
+script clears them instead of stepping (a GAN's discriminator while the generator trains). It
+changes them before it steps (clipping). Or a gradient comes in parts (reentrant checkpointing);
+then only that parameter is sent late.
 
-In three cases ``synchronize`` sends the gradients, so that no unwanted or incomplete gradient is
-sent. A script clears gradients instead of stepping (a GAN's discriminator while the generator
-trains). A script changes gradients before it steps (clipping). Or a gradient comes in parts
-(reentrant checkpointing); then only that parameter is sent late.
-
-A script may begin to do so in a later step. Clearing and parts are corrected in that step: a second
-hook, which runs before a gradient is added to, keeps autograd from writing to gradients in flight.
-Changes to gradients in flight are an error.
+If a script does so first in a later step, clearing and parts are corrected then: a second hook, run
+before a gradient is added to, keeps autograd from writing to gradients in flight. Changes to
+gradients in flight are an error.
 """
 
 from __future__ import annotations
@@ -41,10 +38,8 @@ WATCHED_STEPS = 2  # steps before hooks send anything
 
 
 class GradientReducer(HookedParameters):
-    """Reduces the gradients of one optimizer.
-
+    """Reduces the gradients of one optimizer. New parameters join the plan at the end of a step.
     All ranks of the process set make one for the same parameters, and synchronize equally often.
-    New parameters join the plan at the end of the current step.
     """
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
@@ -80,10 +75,8 @@ class GradientReducer(HookedParameters):
             raise AssertionError(TOO_OFTEN.format(name=slot.name))
 
     def _cleared(self) -> bool:
-        """Returns True if the script has cleared gradients in flight (``model.zero_grad()``), which it does not want.
-
-        A script usually clears all gradients, so this checks the first one only. If it clears some,
-        `before_gradient` detects that when these get new gradients.
+        """Returns True if the script cleared the first gradient in flight. It usually clears all.
+        If it clears other ones only, `before_gradient` detects that when these get new gradients.
         """
         first = self._first
         return first is not None and first.state == HANDED_OVER and first.parameter.grad is None
@@ -145,9 +138,7 @@ class GradientReducer(HookedParameters):
 
     def _take_back(self) -> None:
         """Waits for the buckets sent in this step and drops their results; later gradients are kept.
-
-        If the script cleared only some of the sent gradients, raises on all ranks: the reduction
-        has overwritten the rest.
+        Raises on all ranks if the script cleared only some of them: the rest has been overwritten.
         """
         assert self._plan is not None
         partly = any(slot.state >= HANDED_OVER and slot.parameter.grad is not None for slot in self._plan.slots)
@@ -163,9 +154,7 @@ class GradientReducer(HookedParameters):
     # ---- the end of a step -------------------------------------------------------------------------------------------
     def synchronize(self) -> None:
         """Sends the remaining gradients, waits for all, and sets every ``.grad`` to the reduced gradient.
-
-        A parameter with a gradient on some rank has one on all ranks afterwards. A parameter
-        without a gradient on all ranks keeps ``.grad``.
+        A parameter with a gradient on any rank then has one on all ranks. Others keep ``.grad``.
         """
         self.refuse_capture()
         self.claim()

@@ -1,7 +1,6 @@
 """A parameter as the gradient reducer sees it, and facts about the backward pass that called a hook.
 
-`hooked` makes a `Slot` for each trainable parameter; plans and reducers keep the state of its
-gradient there.
+`hooked` makes a `Slot` for each trainable parameter, where plans keep the state of its gradient.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ def _backwards_on(frame: FrameType | None) -> int:
 def inside_nested_backward(everywhere: bool = False) -> bool:
     """Returns True if a backward pass runs inside another one, as in reentrant checkpointing.
 
-    A parameter's gradient may then come in several parts. Each part calls the hook, and none is
-    marked as the last one. Autograd does not report nesting, but on the CPU both passes run on the
-    caller's thread, so both are on its stack.
-
+    A gradient may then come in parts, each of which calls the hook; none is marked as the last one.
+    Autograd does not report nesting, but on the CPU both passes are on the caller's stack.
     Hooks of device parameters run on a thread of the device, which also begins the inner pass. The
     outer pass is on its caller's stack, so `everywhere` searches the stacks of all threads. (Two
     threads with independent passes look the same; then gradients are sent late, but correctly.)
@@ -67,10 +64,8 @@ class NestedBackward:
 
 class GradientWatch:
     """Detects whether a gradient was only added to since the last look, or replaced or rewritten (``zero_grad``).
-
     Autograd adds in place, which raises the tensor's version by one; other changes differ in
-    version, identity or address. Not all changes are visible: ``GradScaler.unscale_`` and writes to
-    ``.data`` leave no trace.
+    version, identity or address. ``GradScaler.unscale_`` and writes to ``.data`` leave no trace.
     """
 
     __slots__ = ("_address", "_identity", "_version")
@@ -107,13 +102,11 @@ class State(enum.IntEnum):
     SPLIT = 3  # backward added a part afterwards; `.grad` is that part
 
 
-# Bound once: looking up members of an enum costs more than comparing them, and this runs for every
-# gradient.
+# Bound once: looking up members of an enum for every gradient costs more than comparing them.
 QUIET, ACCUMULATING, HANDED_OVER, SPLIT = State
 
 
-# Reads dtype, shape and memory of a parameter's gradients. From torch 2.10 on, their dtype may
-# differ from the parameter's.
+# Reads facts of a parameter's gradients; from torch 2.10 on, the parameter's dtype may differ.
 facts_of = operator.attrgetter("grad_dtype" if hasattr(torch.Tensor, "grad_dtype") else "dtype", "shape", "is_cpu")
 
 
@@ -153,8 +146,7 @@ class Slot:
         self._lent: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from it in this step
         self._held = False  # script has the gradient: `.grad` keeps object and memory
         self.lends = True  # False: a script keeps gradients, so it gets separate memory
-        # Set by the plan: a slice of a bucket, or None for a gradient that is reduced by name.
-        self.slice: Slice | None = None
+        self.slice: Slice | None = None  # slice of a bucket, set by the plan; None: reduced by name
         self.collect: Callable[[], torch.Tensor] | None = None
 
     def fits(self) -> bool:
@@ -202,10 +194,7 @@ class Slot:
             self._lent = take_lent(marked)
 
     def written_to(self) -> bool:
-        """Returns True if the script has changed the gradient, in any way, since the last look.
-
-        Also records whether the script references the gradient.
-        """
+        """Returns True if the script has changed the gradient since the last look. Sets `_held`."""
         self._unmark()
         self._held = self._is_held()
         return was_written(self._lent) or not self.watch.untouched(self.gradient())
@@ -218,8 +207,7 @@ class Slot:
             return False
         if not self._lent and _references(self.parameter) <= _ALONE + 1:  # +1: local variable `gradient`
             return False
-        # Results are not written to memory that is also another parameter's gradient, as in a sum
-        # of two views.
+        # Memory that is another parameter's gradient too (as in a sum of views) gets no results.
         address = gradient.data_ptr()
         expected = ONE_USER + sum(memory.data_ptr() == address for memory, _ in self._lent)
         return COUNTS_USERS and users_of(gradient.untyped_storage()) <= expected

@@ -1,7 +1,6 @@
 """Plans of training steps for any framework: the buckets of gradients, and the reduction of one step.
 
-A binding adds the parts that depend on its framework: hooks that report when a gradient is ready, and memory in which
-the gradients of a bucket are contiguous.
+A binding adds hooks that report when a gradient is ready, and contiguous memory for each bucket.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ _abandoned: dict[tuple[ProcessSet, PlanId], StepPlan] = {}
 _kept: list[Any] = []  # memory that the core may still use
 
 
-# ---- the end of a step -----------------------------------------------------------------------------------------------
 class Flags(NamedTuple):
     """Flags that a rank gives at the end of a step; in the result, the number of ranks that gave each flag."""
 
@@ -56,11 +54,9 @@ class Presence:
         return b"".join((self.here, self.sparse, bytes(flags)))
 
 
-# ---- plans -----------------------------------------------------------------------------------------------------------
 def abandoned_plans(process_set: ProcessSet) -> list[PlanId]:
     """Returns the plans of optimizers that this rank has dropped.
-
-    Garbage collection runs at a different time on each rank, but all ranks must close a plan at the same point of the
+    Garbage collection differs between ranks, but they must close a plan at the same point of the
     program. So a plan is closed when the next plan is made, if every rank has dropped it.
     """
     for key in [key for key, plan in _abandoned.items() if not plan.usable()]:
@@ -117,9 +113,7 @@ class StepPlan:
         algorithm: str | None = None,
     ) -> None:
         """Makes the plan. Collective over the process set.
-
-        `items`: number of gradients, in buckets or not; ranks count the presence of each. `algorithm`: algorithm of
-        every bucket; None: the options choose it.
+        `items`: number of gradients, in buckets or not. Without `algorithm`, the options choose.
         """
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
@@ -138,8 +132,7 @@ class StepPlan:
     @staticmethod
     def fits(process_set: ProcessSet) -> bool:
         """Returns True if the process set may have one more plan: message tags limit their number.
-
-        If not, collects dropped optimizers in reference cycles, so that the next agreement may close their plans.
+        If not, collects dropped optimizers, so that the next agreement may close their plans.
         """
         fits = process_set.session().engine.has_room_for_plan(process_set.set_id())
         if not fits and time.monotonic() > StepPlan._next_collection:

@@ -93,8 +93,8 @@ class Worker {
 // Returns a function that runs turns while a caller waits elsewhere; null if there is a thread.
 std::function<bool()> helper_of(std::shared_ptr<Worker> worker);
 
-// Waits, working as the worker. Returns true once done; negative seconds: no limit. Throws
-// Error(interrupted) if `interrupted` (or null), called every 50 ms, is true. The operation goes on.
+// Waits, working as the worker. Returns true once done; negative seconds: no limit. Calls
+// `interrupted` (or null) every 50 ms. If true, throws Error(interrupted); the operation continues.
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
 
 }  // namespace ringcomm

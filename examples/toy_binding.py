@@ -47,7 +47,7 @@ class Graph:
 
 # ---- the first interface: ringcomm's functions take tensors ----------------------------------------------------------
 class TensorKind(bindings.NumPyKind):
-    """The kind of toy tensors. NumPy can view their memory, so it inherits most of NumPy's kind; results are tensors."""
+    """The kind of toy tensors. NumPy can view their memory, so it inherits from NumPyKind; results are tensors."""
 
     @staticmethod
     def source(x: Tensor) -> bindings.Buffer:

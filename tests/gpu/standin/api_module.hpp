@@ -1,3 +1,4 @@
+// Declares the number of loaded modules, which the leak counts of standin.h need.
 #pragma once
 
 namespace standin {

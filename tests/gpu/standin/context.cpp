@@ -1,3 +1,4 @@
+// Implements context.hpp, and the functions of primary contexts and of current contexts in the driver's API.
 #include "context.hpp"
 
 #include <vector>

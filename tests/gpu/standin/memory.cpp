@@ -1,3 +1,4 @@
+// Implements memory.hpp: allocates, finds, checks and frees ranges of memory.
 #include "memory.hpp"
 
 #include <fcntl.h>

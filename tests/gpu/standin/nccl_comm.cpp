@@ -1,3 +1,4 @@
+// Implements nccl_comm.hpp: queues the operations of a communicator, and computes the collectives.
 #include "nccl_comm.hpp"
 
 #include <chrono>

@@ -1,3 +1,4 @@
+// Implements nccl_reduce.hpp: conversions, reductions and scaling in every data type of NCCL.
 #include "nccl_reduce.hpp"
 
 #include <bit>

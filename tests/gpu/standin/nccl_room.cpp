@@ -1,3 +1,4 @@
+// Implements nccl_room.hpp: ranks join, compare their devices, and exchange bytes through rings.
 #include "nccl_room.hpp"
 
 #include <fcntl.h>

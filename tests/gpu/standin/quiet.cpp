@@ -1,3 +1,4 @@
+// Implements quiet.hpp: measures CPU and wall time to find how long the process has made no call.
 #include "quiet.hpp"
 
 #include <time.h>

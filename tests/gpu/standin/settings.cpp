@@ -1,3 +1,4 @@
+// Implements settings.hpp: reads the environment, counts calls, applies faults, and draws numbers.
 #include "settings.hpp"
 
 #include <algorithm>

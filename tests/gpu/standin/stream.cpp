@@ -1,3 +1,4 @@
+// Implements stream.hpp: the scheduler that decides which stream's operation runs next.
 #include "stream.hpp"
 
 #include <algorithm>

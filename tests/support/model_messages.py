@@ -1,4 +1,4 @@
-"""Point-to-point messages of drawn programs. In each step, a receive of that step matches every message sent.
+"""Point-to-point messages of random programs. In each step, a receive of that step matches every message sent.
 
 A receive with wildcards for both source and tag could match a later step's message, so a barrier follows it. A receive
 that names its source or its tag cannot: the messages of a rank are received in order, and each step has its own tags.

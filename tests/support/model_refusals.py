@@ -1,4 +1,4 @@
-"""Errors of drawn programs: calls on which ranks disagree, and arguments that are refused before data moves."""
+"""Errors of random programs: calls on which ranks disagree, and arguments that are refused before data moves."""
 
 from __future__ import annotations
 

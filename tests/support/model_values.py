@@ -1,4 +1,4 @@
-"""Values that the drawn programs of calls use: their dtypes, ops and layouts, and NumPy's result of each reduction."""
+"""Values that the random programs of calls use: their dtypes, ops and layouts, and NumPy's result of each reduction."""
 
 from __future__ import annotations
 

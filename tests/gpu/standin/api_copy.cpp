@@ -1,6 +1,6 @@
-// Implements copies and memset. Copies are asynchronous as "API synchronization behavior" of the driver's
-// manual says:
-//   from pageable memory   the source is read before the call returns, the destination in stream order
+// Implements copies and memset. Copies are asynchronous as "API synchronization behavior" of the
+// driver's manual says:
+//   from pageable memory   the call reads the source; the destination is written in stream order
 //   to pageable memory     the call returns when the copy is complete
 //   page-locked memory     is read and written only when the copy runs
 //   host to host           the call returns when the copy is complete

@@ -1,4 +1,4 @@
-// Implements context.hpp, and the functions of primary contexts and of current contexts in the driver's API.
+// Implements context.hpp, and the driver's functions for primary and current contexts.
 #include "context.hpp"
 
 #include <vector>

@@ -32,8 +32,8 @@ class Room {
   Room(const ncclUniqueId& id, int rank, int size);
   ~Room();
 
-  // Waits for all ranks and compares their devices. On an error, passes the reason to `say` and throws
-  // the result code.
+  // Waits for all ranks and compares their devices. On an error, passes the reason to `say` and
+  // throws the result code.
   void join(const char* uuid, const std::function<void(const std::string&)>& say);
   // Transfers until all transfers are complete, or `keep_on` returns false.
   bool exchange(std::vector<Transfer> transfers, const std::function<bool()>& keep_on);

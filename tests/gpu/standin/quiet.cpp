@@ -1,4 +1,4 @@
-// Implements quiet.hpp: measures CPU and wall time to find how long the process has made no call.
+// Implements quiet.hpp: uses CPU times and thread states to measure how long no call was made.
 #include "quiet.hpp"
 
 #include <time.h>

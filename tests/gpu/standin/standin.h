@@ -1,4 +1,5 @@
-// Declares controls of the stand-in for tests; libcuda.so.1 exports them besides the driver's functions.
+// Declares controls of the stand-in for tests. libcuda.so.1 exports them besides the driver's
+// functions.
 //
 // Environment, read once by cuInit:
 //   STANDIN_DEVICES=N    devices (1); every process sees the same ones
@@ -23,8 +24,9 @@ struct StandinLeaks {  // the number of live objects in this process
 void standin_seed(std::uint64_t seed);
 void standin_delay(long microseconds);
 
-// Sets faults. "alloc:3,launch:1": from now on, the third call of the first kind and the first of the
-// second fail; without a number, all calls fail. Null or empty: clears faults and persistent errors.
+// Sets faults. "alloc:3,launch:1": from now on, the third call of the first kind and the first of
+// the second fail; without a number, all calls fail. Null or empty: clears faults and persistent
+// errors.
 //   alloc, hostalloc   CUDA_ERROR_OUT_OF_MEMORY
 //   register           cuMemHostRegister: CUDA_ERROR_NOT_SUPPORTED
 //   ipc                opening handles: CUDA_ERROR_INVALID_VALUE, as between containers
@@ -35,8 +37,9 @@ void standin_delay(long microseconds);
 //   nccl_peer          the n-th NCCL operation never ends; ncclCommGetAsyncError returns ncclRemoteError
 void standin_fault(const char* list);
 
-// Ignores calls. "cuStreamWaitEvent:3,cuEventRecord:*": from now on, the third call (all calls) returns
-// success and does nothing. "cuStreamWaitEvent@2": all calls from the second place in the code that calls it.
+// Ignores calls. "cuStreamWaitEvent:3,cuEventRecord:*": from now on, the third call (all calls)
+// returns success and does nothing. "cuStreamWaitEvent@2": all calls from the second place in the
+// code that calls it.
 void standin_ignore(const char* list);
 
 void standin_leaks(StandinLeaks* leaks);
@@ -55,8 +58,8 @@ void standin_check();                        // aborts if bytes after the end of
 void standin_capture(void* stream, int on);  // the stream answers as if it were being captured into a graph
 void standin_settle();                       // empties all streams of this process; not counted as a call
 
-// For libnccl.so.2: queues run(data) in the stream's order, after the previous call with the same `last`,
-// which is null at first. run() may wait.
+// For libnccl.so.2: queues run(data) in the stream's order, after the previous call with the same
+// `last`, which is null at first. run() may wait.
 int standin_enqueue(void* stream, void (*run)(void*), void* data, void** last);
 void standin_forget(void* last);
 int standin_stopping();  // the process ends, and waits must return

@@ -1,14 +1,15 @@
 // Defines streams and the order in which their operations run.
 //
-// Every stream is a thread. With a delay of 0 each thread runs its operations as fast as it can. With a
-// delay the order is the least convenient one that the documentation allows, and depends on the seed
-// alone:
-// - A seed makes a stream slow, fast or mixed. A fast operation runs once its predecessors have run,
-//   and the call that queued it returns afterwards. A slow operation is delayed until a caller waits for
-//   it, or polls for it several times, or the process has made no call for the delay drawn for it.
-// - A wait demands exactly the operations that the documentation orders: the stream up to this point,
-//   and the records that its event waits name. Operations that have only *probably* finished by then
-//   have not begun.
+// Every stream is a thread. With a delay of 0 each thread runs its operations as fast as it can.
+// With a delay the order is the least convenient one that the documentation allows, and depends on
+// the seed alone:
+// - A seed makes a stream slow, fast or mixed. A fast operation runs once its predecessors have
+//   run, and the call that queued it returns afterwards. A slow operation is delayed until a caller
+//   waits for it, or polls for it several times, or the process has made no call for the delay
+//   drawn for it.
+// - A wait demands exactly the operations that the documentation orders: the stream up to this
+//   point, and the records that its event waits name. Operations that have only *probably* finished
+//   by then have not begun.
 // - One operation runs at a time; among several that may run, the draw decides.
 // For example, a copy in a stream that does not wait for the kernel that fills its source reads old
 // bytes under every seed that makes the kernel's stream slow, at any load of the machine.

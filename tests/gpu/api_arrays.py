@@ -15,12 +15,12 @@ from typing import Any
 
 import device_array as da
 import numpy as np
+from standin_path import ON_DEVICE
 
 import ringcomm
 
 CASES: list[Callable[[Here], None]] = []
 LIBRARY = os.environ.get("RINGCOMM_CUDA_LIBRARY", "")
-REAL = os.environ.get("TEST_GPU") == "device"
 
 
 class Described:
@@ -91,14 +91,14 @@ class Here:
 def capturing(library: Any) -> Iterator[None]:
     """Captures the current stream into a CUDA graph."""
     stream, graph = ctypes.c_void_p(da.current_stream()), ctypes.c_void_p()
-    if REAL:
+    if ON_DEVICE:
         assert library.cuStreamBeginCapture_v2(stream, 0) == 0
     else:
         library.standin_capture(stream, 1)
     try:
         yield
     finally:
-        if REAL:
+        if ON_DEVICE:
             assert library.cuStreamEndCapture(stream, ctypes.byref(graph)) == 0
         else:
             library.standin_capture(stream, 0)

@@ -16,7 +16,7 @@ import api_collectives  # noqa: F401 - its cases
 import api_messages  # noqa: F401
 import device_array as da
 import numpy as np
-from api_arrays import CASES, LIBRARY, REAL, ByInterface, Described, Here, capturing, case, check, late, raises
+from api_arrays import CASES, LIBRARY, ON_DEVICE, ByInterface, Described, Here, capturing, case, check, late, raises
 
 import ringcomm
 from ringcomm._src import cli
@@ -118,6 +118,19 @@ def copies_are_events_of_the_timeline(here: Here) -> None:
     check(out, np.full(3 << 20, here.size, np.float32))
 
 
+@case
+def small_arrays_of_ranks_that_share_a_gpu_go_by_way_of_the_host(here: Here) -> None:
+    from ringcomm._src.observe.events import Listener
+
+    sizes = {"small": 1000, "large": 1 << 20}  # float32: below and at 4 MiB
+    with Listener() as listener:
+        for name, count in sizes.items():
+            check(here.comm.allreduce(late(np.ones(count, np.float32)), name=name), np.full(count, here.size))
+    copied = {event.name for event in listener.take() if event.category == "from device"}
+    if here.size > devices.count():
+        assert copied == {"small"}, copied
+
+
 def bench(here: Here, folder: str) -> None:
     """Checks that results are right, and that rows contain rates."""
     path = f"{folder}/bench{here.size}.json"
@@ -176,7 +189,7 @@ def run(seeds: int, folder: str, example: str) -> None:
         stream = da.new_stream()
     only = os.environ.get("API_CASES", "")
     for seed in range(seeds):
-        if not REAL:
+        if not ON_DEVICE:
             here.library.standin_seed(ctypes.c_uint64(seed + 1))
         for one in CASES:
             if only not in one.__name__:
@@ -187,9 +200,9 @@ def run(seeds: int, folder: str, example: str) -> None:
                 except BaseException:
                     mpi_case.say(f"rank {comm.rank}, seed {seed}: {one.__name__} failed")
                     raise
-                if not REAL:
+                if not ON_DEVICE:
                     here.library.standin_settle()
-    if not REAL:
+    if not ON_DEVICE:
         here.library.standin_check()
     comm.close()
     if not only:

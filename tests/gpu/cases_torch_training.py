@@ -1,7 +1,7 @@
 """Cases for DistributedOptimizer with models on a device: equal weights as on the CPU, for every way of training."""
 
 import torch
-from on_device import DEVICE, REAL, busy, cuda, driver, only_a_stand_in, there, waits
+from on_device import DEVICE, ON_DEVICE, busy, cuda, driver, only_a_stand_in, there, waits
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -56,7 +56,7 @@ def trained(device, train=plain, net=None, **options):
 
 def equal(mine, theirs):
     """Compares bits on the stand-in. A GPU adds in another order and needs a tolerance."""
-    if REAL:
+    if ON_DEVICE:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
         return
     assert torch.equal(mine, theirs), (mine - theirs).abs().max()

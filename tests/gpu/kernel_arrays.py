@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import on_gpu
+from standin_path import ON_DEVICE
 
 from ringcomm._src.core import _core
-
-ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 
 DTYPES, OPS, SIZES = _core.DTYPES, _core.OPS, _core.ITEM_SIZES
 FLOATS = range(4)

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from standin_path import ON_DEVICE
 
 from ringcomm._src.torch import kind
 
-REAL = os.environ.get("TEST_GPU") == "device"
 WAITS = "cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"
 CYCLES_PER_MILLISECOND = 1_500_000
 
 cuda: Any
 driver: Any
-if REAL:
+if ON_DEVICE:
     DEVICE, cuda, driver = "cuda", torch.cuda, None
     cuda.set_device(
         int(os.environ.get("MPI_LOCALRANKID", os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))) % cuda.device_count()
@@ -45,7 +45,7 @@ else:
 
 def only_a_stand_in(case: Callable[[], None]) -> Callable[[], None]:
     """Marks a case that counts or leaves out driver calls."""
-    return (lambda: None) if REAL else case
+    return (lambda: None) if ON_DEVICE else case
 
 
 def there(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -54,7 +54,7 @@ def there(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def busy(stream: Any, milliseconds: int = 20) -> None:
     """Occupies the stream, so that its next operations run late."""
-    if REAL:
+    if ON_DEVICE:
         with cuda.stream(stream):
             cuda._sleep(milliseconds * CYCLES_PER_MILLISECOND)
     else:
@@ -63,7 +63,7 @@ def busy(stream: Any, milliseconds: int = 20) -> None:
 
 def waits() -> int:
     """Returns how often ringcomm has waited for the device so far; 0 on a GPU, where it is unknown."""
-    if REAL:
+    if ON_DEVICE:
         return 0
     return sum(driver.standin_calls(name.encode()) for name in WAITS) + driver.standin_pageable_waits()
 
@@ -71,14 +71,14 @@ def waits() -> int:
 def settle() -> None:
     """Waits until the device has finished all its work."""
     cuda.synchronize()
-    if not REAL:
+    if not ON_DEVICE:
         driver.standin_settle()
 
 
 @contextmanager
 def capturing() -> Iterator[None]:
     """Captures the current stream into a graph."""
-    if REAL:
+    if ON_DEVICE:
         with cuda.graph(cuda.CUDAGraph()):
             yield
         return

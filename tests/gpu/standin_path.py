@@ -1,13 +1,15 @@
-"""Paths of the stand-in for the CUDA driver and of its kernels; builds them if necessary."""
+"""Paths of the stand-in for the CUDA driver and of its kernels, built if necessary; and whether a GPU replaces it."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from standin.processes import folder
 
 HERE = Path(__file__).resolve().parent
+ON_DEVICE = os.environ.get("TEST_GPU") == "device"  # tests run on the GPUs of this host, without the stand-in
 
 
 def libcuda() -> str:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import mpi_case
 import pytest
-from standin_path import libcuda, libkernels
+from standin_path import ON_DEVICE, libcuda, libkernels
 
-ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 HERE = Path(__file__).resolve().parent
 EXAMPLE = HERE.parents[1] / "examples" / "cupy_allreduce.py"
 SEEDS = {ranks: int(os.environ.get("API_SEEDS", "1")) for ranks in (1, 2, 3)}

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 from launching import LAUNCHER, environment
 from standin import mpi_build
-from standin_path import HERE, libcuda, libkernels
+from standin_path import HERE, ON_DEVICE, libcuda, libkernels
 
 from ringcomm._src.arrays.device import devices
 
 SEEDS = int(os.environ.get("GPU_SEEDS", "2"))
-ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 only_a_stand_in = pytest.mark.skipif(ON_DEVICE, reason="only a stand-in can be told to fail")
 PATHS = ("staging", "ipc", "nccl", "aware")
 SLOW = pytest.mark.slow

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from standin_path import libcuda, libkernels
+from standin_path import ON_DEVICE, libcuda, libkernels
 
 pytest.importorskip("torch")
 
@@ -18,7 +18,6 @@ import mpi_case  # noqa: E402
 import test_torch_elastic  # noqa: E402
 from run_cases import run_cases  # noqa: E402
 
-ON_DEVICE = os.environ.get("TEST_GPU") == "device"
 VARIABLES = {
     "PYTHONPATH": os.pathsep.join(filter(None, (str(HERE), str(TORCH), os.environ.get("PYTHONPATH")))),
     "STANDIN_DELAY_US": "200",

@@ -1,7 +1,7 @@
 // Messages between ranks beside the collectives. A service receives messages from any rank, of any
 // length, at any time, and may answer later. The parameter server between hosts is a service.
 //
-// The engine's worker runs it. After activity it polls every 100 us for a while, later every 3 ms
+// The engine's worker runs it. After activity it polls every 100 us for a while, later every 4 ms
 // while the service listens, and immediately after Engine::wake().
 #pragma once
 

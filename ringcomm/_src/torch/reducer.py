@@ -1,7 +1,8 @@
 """Reduces the gradients of one optimizer while backward computes them.
 
 A hook on each parameter copies the gradient into its bucket, and a full bucket is sent immediately.
-``synchronize`` sends the rest, waits, and makes every ``.grad`` a view of the result in its bucket.
+``synchronize`` sends the rest, waits, and puts the results into ``.grad``: as views of the buckets
+where no script holds a dense gradient, else as copies.
 The first two steps only observe. The first one's order on rank 0 stays the order of the buckets.
 
 In three cases only ``synchronize`` sends, so that no unwanted or incomplete gradient is sent. A

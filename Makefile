@@ -1,14 +1,15 @@
-# Two commands to know: `make demo` and `make test`. Everything else: `make help`.
-# Environments and builds are kept, and made anew when what they come from changes.
+# Builds and tests ringcomm. Start with `make demo` and `make test`; `make help` lists all targets.
+# Environments and builds are kept. They are made again when their sources change.
 
 PYTHON ?= python3
-# Where an index offers a CPU build of this version (2.13.0+cpu), pip prefers it; elsewhere the default build is taken.
+# pip prefers the CPU build (2.13.0+cpu) if the package index has it. Otherwise it installs the
+# default build.
 TORCH ?= torch==2.13.0
 RANKS ?= 2
-# Of each job of test-gpu: what delays are drawn from.
+# Number of random seeds of each job of test-gpu; the delays of streams are drawn from the seed.
 GPU_SEEDS ?= 100
 PYTEST_ARGS ?=
-# Files of tests that run side by side: many cases only wait.
+# Number of test files that run in parallel. Many tests only wait, so it may exceed the cores.
 WORKERS ?= 2
 PYTEST = pytest -n $(WORKERS) --dist loadfile
 
@@ -17,10 +18,10 @@ WHEEL := dist/ringcomm-*.whl
 SANITIZED := build/check/asan build/check/tsan
 CPP = $(shell find csrc ringcomm tests -name '*.[ch]pp')
 
-# Open MPI refuses to run as root unless both are set; nothing else reads them.
+# Open MPI refuses to run as root unless both are set. No other program reads them.
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
-# pip, in environments of our own: no warning of root, no word on newer versions, no list of what it installs.
+# pip prints no warning about root, no notice of newer versions, and no list of packages.
 export PIP_ROOT_USER_ACTION = ignore
 SLURM = slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 libpmix2 iproute2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -30,23 +31,30 @@ export PIP_QUIET = 1
 .PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-matrix test-soak test-all lint format docs wheel wheels clean check-python
 
 help:
-	@echo "make demo          train a CNN on handwritten digits on RANKS=2 ranks (embedded MPICH)"
-	@echo "make test          the test suite on the embedded MPICH"
-	@echo "make test-openmpi  the same suite and the same wheel on the embedded Open MPI"
-	@echo "make test-frameworks  TensorFlow, Keras 3, JAX, Lightning, Accelerate and Trainer, in .venv-frameworks (3 GB)"
-	@echo "make test-core     the C++ core's tests: strict warnings, ASan + UBSan, TSan"
-	@echo "make test-gpu      arrays of GPUs: on the device that is here, else on a stand-in for the driver, which make test runs in part"
-	@echo "make test-slurm    jobs under a Slurm of three nodes in namespaces, which it installs; as root, on Debian"
-	@echo "make test-matrix   versions of Python, frameworks, NumPy and MPI, into docs/compatibility.md; MATRIX='--cells 3.12': these alone (20 GB)"
-	@echo "make test-soak     the long tests; SOAK_SCRIPTS: training scripts to draw for each binding and number of ranks,"
-	@echo "                   PYTEST_ARGS='-k many_drawn_scripts': these alone"
-	@echo "make test-all      all of these but the matrix"
-	@echo "make lint          ruff, clang-format, mypy, the stub of the extension, and the checks of layers and comments; make format puts formats right"
-	@echo "make docs          docs/api/ from the docstrings; pictures, the table of options and those of benchmarks in docs/"
-	@echo "make wheel         dist/ringcomm-*.whl"
-	@echo "make wheels        dist/wheels/: for each of PYTHONS and MACHINES, on any Linux with glibc 2.28; and the source archive"
-	@echo "make clean         removes environments, builds and outputs"
-	@echo "Variables: PYTHON=$(PYTHON) TORCH=$(TORCH) RANKS=$(RANKS) WORKERS=$(WORKERS) PYTEST_ARGS=$(PYTEST_ARGS)"
+	@echo "make demo             train a CNN on handwritten digits, on 2 ranks (RANKS) with MPICH"
+	@echo "make test             run the test suite on MPICH, which is installed in .venv"
+	@echo "make test-openmpi     run the same suite and wheel on Open MPI, in .venv-openmpi"
+	@echo "make test-frameworks  run the tests of TensorFlow, Keras, JAX, Lightning, Accelerate and Trainer;"
+	@echo "                      installs 3 GB in .venv-frameworks"
+	@echo "make test-core        run the C++ tests with strict warnings, and with the sanitizers ASan, UBSan, TSan"
+	@echo "make test-gpu         run the tests of GPU arrays, on an NVIDIA GPU or, without one, on a simulated"
+	@echo "                      driver (make test runs some of these)"
+	@echo "make test-slurm       run jobs on a Slurm of three nodes, which are namespaces of this host; needs"
+	@echo "                      root, and installs Slurm on Debian"
+	@echo "make test-matrix      test combinations of Python, framework, NumPy and MPI, and write them to"
+	@echo "                      docs/compatibility.md (20 GB); MATRIX='--cells 3.12' selects some of them"
+	@echo "make test-soak        run the long tests; SOAK_SCRIPTS=N: number of random training scripts for each"
+	@echo "                      binding and number of ranks; PYTEST_ARGS='-k many_drawn_scripts': only these"
+	@echo "make test-all         run all these tests except test-gpu and test-matrix"
+	@echo "make lint             check formats, types, layers and language, and the extension's stub"
+	@echo "make format           correct the formats, and write the extension's stub"
+	@echo "make docs             write docs/api/ from the docstrings, and the tables and pictures of docs/"
+	@echo "make wheel            build dist/ringcomm-*.whl for this Python"
+	@echo "make wheels           build dist/wheels/: the source archive, and wheels for Linux with glibc 2.28 or"
+	@echo "                      later, for each of PYTHONS and MACHINES"
+	@echo "make clean            remove environments, builds and outputs"
+	@echo "Variables (set them by, for example, make test WORKERS=4) and their values:"
+	@echo "  PYTHON=$(PYTHON) TORCH=$(TORCH) RANKS=$(RANKS) WORKERS=$(WORKERS) GPU_SEEDS=$(GPU_SEEDS) PYTEST_ARGS=$(PYTEST_ARGS)"
 
 demo: .venv/.demo
 	.venv/bin/mpiexec -n $(RANKS) .venv/bin/python examples/train_digits.py
@@ -75,7 +83,7 @@ test-matrix: .venv/.matrix
 
 test-soak: .venv/.test .venv-frameworks/.test
 	.venv/bin/pytest -m slow --timeout 3600 $(PYTEST_ARGS)
-	.venv-frameworks/bin/pip install $(RUNNERS)  # half a gigabyte, and Spark needs a Java: only here
+	.venv-frameworks/bin/pip install $(RUNNERS)  # 500 MB, and Spark needs Java
 	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/bindings/frameworks $(PYTEST_ARGS)
 
 test-all: test test-openmpi test-frameworks test-core test-slurm test-soak
@@ -111,7 +119,8 @@ docs: .venv/.docs
 wheel: dist/.wheel
 	@ls $(WHEEL)
 
-# Interpreters need no packages, only headers. Another processor than this one needs its binutils (objcopy).
+# PYTHONS need their headers, but no packages. For a processor other than this machine's, MACHINES
+# needs its objcopy (binutils).
 PYTHONS ?= $(foreach minor,10 11 12 13 14,$(shell python3.$(minor) -c 'import sys; print(sys.executable)' 2> /dev/null))
 MACHINES ?= $(shell uname -m)
 wheels: .venv-wheels/.made
@@ -129,7 +138,8 @@ check-python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 10) else "ringcomm needs Python 3.10 or later, and \
 	$(PYTHON) is " + sys.version.split()[0] + ": use make PYTHON=/path/to/python3.11")'
 
-# In the root of a clone Python finds the folder ringcomm before the installed package: with the extension in it, it works too.
+# In the root of a clone, Python imports the folder ringcomm, not the installed package. This command
+# copies the extension to that folder, so that the import works.
 EXTENSION_BESIDE_SOURCES = .venv/bin/python -c 'import glob, zipfile; wheel = zipfile.ZipFile(*glob.glob("$(WHEEL)")); \
   wheel.extractall(".", [name for name in wheel.namelist() if name.endswith(".so")])'
 
@@ -145,7 +155,8 @@ dist/.wheel: $(SOURCES) | .venv/.made
 	@$(EXTENSION_BESIDE_SOURCES)
 	@touch $@
 
-# $(call install,environment): with $(EXTRAS). The wheel file itself, then once more by force, for its version may be the old one.
+# $(call install,environment) installs the wheel with $(EXTRAS). It then installs the wheel again by
+# force, because pip keeps an older wheel of the same version.
 define install
 	@echo "installing $$(ls $(WHEEL)) [$(EXTRAS)] and $(TORCH) into $(1) ..."
 	@$(1)/bin/pip install "$$(ls $(WHEEL))[$(EXTRAS)]" "$(TORCH)"
@@ -173,7 +184,7 @@ endef
 .venv/.dev: dist/.wheel | .venv/.made
 	$(call install,.venv)
 
-# tensorflow-cpu is the same framework as tensorflow, without what GPUs need; the extra names the one that is usual.
+# tensorflow-cpu is tensorflow without GPU support. The extra of the package names tensorflow.
 RUNNERS = ray==2.60.* pyspark==4.3.*
 FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==2.6.* accelerate==1.15.* transformers==5.23.*
 .venv-frameworks/.test: EXTRAS = test,mpich
@@ -187,12 +198,13 @@ FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==
 
 # ---- the C++ core alone: no Python, no MPI -----------------------------------------------------------------------------
 
-# Without unity builds: a header that compiles only behind another one is found. -O1 builds in half the time of -O2.
+# The strict build is no unity build, so that it finds headers that do not compile alone. -O1 builds
+# in half the time of -O2.
 build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON -DRINGCOMM_UNITY=OFF '-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
 build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined
 build/check/tsan: CORE_FLAGS = -DRINGCOMM_SANITIZE=thread
 
-# setarch -R: without address randomisation, which ThreadSanitizer may find no room beside.
+# setarch -R turns off address randomisation, with which ThreadSanitizer may find no free addresses.
 .PHONY: build/check/strict $(SANITIZED)
 build/check/strict $(SANITIZED): .venv/.dev
 	.venv/bin/cmake -S csrc -B $@ -DRINGCOMM_EXTENSION=OFF -DRINGCOMM_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(CORE_FLAGS)

@@ -1,8 +1,8 @@
-"""Simulates several hosts on one Linux machine: network namespaces on a bridge, with links shaped to a given rate.
+"""Simulates hosts on a Linux machine: network namespaces on a bridge, with shaped links.
 
-Every host has its own hostname, network, /dev/shm, IPC objects and process ids, so that MPI and ringcomm treat its
-ranks as ranks of another machine. Needs root and iproute2. Everything is removed when the context ends or this process
-dies, because only child processes hold the namespaces.
+Every host has its own hostname, network, /dev/shm, IPC objects and process ids, so that MPI and
+ringcomm treat its ranks as ranks of another machine. Needs root and iproute2. Everything is removed
+when the context ends or this process dies, because only child processes hold the namespaces.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python script.py
 """
@@ -54,7 +54,7 @@ exec nsenter --target "$pid" --net --uts --mount --ipc --pid -- /bin/sh -c "cd {
 
 @dataclass
 class Namespace:
-    """A child process that holds namespaces: they exist as long as it does, and it as long as this process."""
+    """A child process that holds namespaces, which end with it; it ends with this process."""
 
     flags: str
     setup: str = ":"
@@ -97,7 +97,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def mpi_kind(launcher: str) -> str:
-    """ "mpich" or "openmpi", by what the launcher says of itself."""
+    """ "mpich" or "openmpi", by the launcher's version text."""
     said = subprocess.run([launcher, "--version"], capture_output=True, text=True).stdout.lower()
     if "open mpi" in said or "prrte" in said or "openrte" in said:
         return "openmpi"
@@ -107,10 +107,10 @@ def mpi_kind(launcher: str) -> str:
 
 
 class Cluster:
-    """`hosts` one-machine hosts at 10.77.0.1 and up; `rate` shapes both directions of each host's link.
+    """`hosts` hosts from 10.77.0.1 on; `rate` shapes both directions of each host's link.
 
-    rate, burst and latency are written as tc(8) takes them. `shm` is the size of each host's /dev/shm. `netmod`: one of
-    NETMODS, which Open MPI ignores.
+    rate, burst and latency are written as tc(8) takes them. `shm` is the size of each host's
+    /dev/shm. `netmod`: one of NETMODS, which Open MPI ignores.
     """
 
     def __init__(
@@ -197,9 +197,7 @@ class Cluster:
     def command(
         self, launcher: str, program: Sequence[str], ranks_per_host: int = 1
     ) -> tuple[list[str], dict[str, str]]:
-        """Returns the command that starts `program` on the hosts, filling one host before the next, and its
-        environment.
-        """
+        """Returns the command that starts `program` on hosts, filled in order, and environment."""
         environment = dict(os.environ)
         ranks = len(self.addresses) * ranks_per_host
         slots = ",".join(f"{a}:{ranks_per_host}" for a in self.addresses)
@@ -260,7 +258,7 @@ class Cluster:
         timeout: float | None = None,
         capture: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs `program` (an argument list) under `launcher` (a path to mpiexec or mpirun) to its end.
+        """Runs `program` (an argument list) under `launcher` (a path of mpiexec or mpirun).
 
         Raises subprocess.TimeoutExpired; processes that still run then end with the cluster.
         """

@@ -2,10 +2,11 @@
 
     python benchmarks/codecs.py --json codecs.json
 
-The array is larger than any cache. "encode" uses error feedback: it reads the array and the residual, and writes the
-decoded values and the next residual. "add" decodes into a sum; "decode" decodes. "torch" is the same encoder in
-PyTorch's operations, if this script has one, also on one core. "share of a copy" is a copy's time over the
-encoder's: 1 is the speed at which memory is copied. Contestants take turns.
+The array is larger than any cache. "encode" uses error feedback: it reads the array and the
+residual, and writes the decoded values and the next residual. "add" decodes into a sum; "decode"
+decodes. "torch" is the same encoder in PyTorch's operations, if this script has one, also on one
+core. "share of a copy" is a copy's time over the encoder's: 1 is the speed at which memory is
+copied. Contestants take turns.
 """
 
 from __future__ import annotations

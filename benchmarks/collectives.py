@@ -1,11 +1,12 @@
-"""Compares latency and bandwidth of the other collectives on one host with MPI's, timed as by `ringcomm bench`.
+"""Compares the other collectives on one host with MPI's, timed as by `ringcomm bench`.
 
     python benchmarks/collectives.py --python .venv/bin/python --python .venv-openmpi/bin/python --json collectives.json
 
-It times broadcast, reduce, allgather, reducescatter, alltoall and barrier of ordinary float32 NumPy arrays, on pinned
-ranks. A size is that of the complete buffer (allgather, reducescatter, alltoall: of all ranks' parts together). Inputs
-are rewritten before each call and results checked after it, which is not timed. Ranks are started several times,
-because the addresses of a start's arrays change large copies by 10 %; medians are over the calls of all starts.
+It times broadcast, reduce, allgather, reducescatter, alltoall and barrier of ordinary float32 NumPy
+arrays, on pinned ranks. A size is that of the complete buffer (allgather, reducescatter, alltoall:
+of all ranks' parts together). Inputs are rewritten before each call and results checked after it,
+which is not timed. Ranks are started several times, because the addresses of a start's arrays
+change large copies by 10 %; medians are over the calls of all starts.
 """
 
 from __future__ import annotations

@@ -4,14 +4,15 @@ TCP shows the throughput of links that all hosts use at the same time.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/collectives_network.py --rate 200e6
 
-Each host has one rank. Contestants take turns; times are the slowest rank's. Shares are relative to the time that a
-link needs in one direction: (h-1)/h S / rate, and for a broadcast or a reduction S / rate. S is the complete buffer's
-size (allgather, reducescatter, alltoall: of all ranks' parts together):
+Each host has one rank. Contestants take turns; times are the slowest rank's. Shares are relative to
+the time that a link needs in one direction: (h-1)/h S / rate, and for a broadcast or a reduction S
+/ rate. S is the complete buffer's size (allgather, reducescatter, alltoall: of all ranks' parts
+together):
 
-    ringcomm     Communicator.alltoall and so on, of float32
-    mpi          MPI_Alltoall and so on
-    tcp at once  all-to-all by a socket to each host: all blocks at the same time, a thread for each
-    tcp in turn  the same sockets: to the next host, to the one after it, ...
+    ringcomm         Communicator.alltoall and so on, of float32
+    mpi              MPI_Alltoall and so on
+    ``tcp at once``  all-to-all by a socket to each host: all blocks at the same time, by threads
+    ``tcp in turn``  the same sockets: to the next host, to the one after it, ...
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def calls(
 
 
 def answer(collective: str, rank: int, ranks: int, count: int) -> np.ndarray | None:
-    """Returns the expected content of `taken` when every rank has passed its number; None if there is none."""
+    """Returns the expected content of `taken` if ranks pass their numbers; None if none."""
     if collective in ("alltoall", "allgather"):
         return np.arange(ranks, dtype=np.float32).repeat(count // ranks)
     if collective == "broadcast":

@@ -1,11 +1,12 @@
-"""Compares wire formats with float32 between hosts on shaped links, for one array and for training steps.
+"""Compares wire formats with float32 on shaped links, for one array and for training steps.
 
 ringcomm.stats() counts the bytes that were sent.
 
     python benchmarks/compression.py --python .venv/bin/python --python .venv-openmpi/bin/python --json compression.json
 
-Needs root and iproute2 (cluster.py), and torch. A setup is hosts x ranks on each, a colon and the links' rate. Formats
-take turns, one call each. Training uses 8 layers of 512 x 512 float32, 8.4 MB of gradients, and a batch of 8.
+Needs root and iproute2 (cluster.py), and torch. A setup is hosts x ranks on each, a colon and the
+links' rate. Formats take turns, one call each. Training uses 8 layers of 512 x 512 float32, 8.4 MB
+of gradients, and a batch of 8.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def worker(task: dict[str, Any]) -> None:
 
 
 def in_turns(calls: dict[str, Callable[[], Any]], comm: Any, world: Any, turns: int) -> dict[str, Any]:
-    """Returns the slowest rank's seconds in each turn, and the bytes that the busiest rank sent per call."""
+    """Returns the slowest rank's seconds in each turn, and the busiest rank's bytes a call."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     sent: dict[str, float] = {}
     for turn in range(turns + 1):

@@ -1,8 +1,9 @@
 """Times all-reduce over links, for the workers of network.py and predict.py.
 
-A timing covers consecutive calls with so many bytes that the free capacity of a link's token bucket is negligible. Each
-rank rewrites its input before each call, which is not timed. There is no barrier between the calls, because buckets
-would fill meanwhile. The last call's result is checked completely. Contestants take turns in shuffled order.
+A timing covers consecutive calls. Their bytes far exceed the free capacity of a link's token
+bucket. Each rank rewrites its input before each call, which is not timed. There is no barrier
+between the calls, because buckets would fill meanwhile. The last call's result is checked
+completely. Contestants take turns in shuffled order.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Contestant:
 
 
 def bound(nbytes: int, hosts: int, bits_per_second: float) -> float:
-    """Returns the least seconds of any all-reduce: each host's link carries 2 (h-1)/h of the buffer each way."""
+    """Returns the minimum seconds of all-reduce: a link carries 2 (h-1)/h of the buffer."""
     return 2 * (hosts - 1) / hosts * nbytes * 8 / bits_per_second
 
 
@@ -86,7 +87,7 @@ def options(comm: Any, nbytes: int) -> Any:
 
 
 def cut(comm: Any, path: str, nbytes: int) -> dict[str, int]:
-    """Returns the bytes of a piece and the number in flight for this path; empty if the model does not cut it."""
+    """Returns a piece's bytes and the number in flight; empty if the model does not cut."""
     for option in options(comm, nbytes):
         if option.name == path:
             return {"segment": min(option.segment, nbytes) or nbytes, "window": option.window}

@@ -2,11 +2,12 @@
 
     mpiexec -n 4 python benchmarks/convergence.py --json benchmarks/results/convergence.json
 
-The model and text of examples/train_char_lm.py (2 layers of width 64), batch 32 x 32 letters, AdamW 3e-3. Every format
-starts from the same weights and uses the same batches; "-" means without error feedback. Ranks of one host exchange
-gradients by messages (everywhere=True), so that bytes are those between four hosts of one rank each, counted on the
-busiest rank. Formats with less than 4 bits use int8 in the first 15 % of the steps. "loss" is measured on text that is
-not trained on, and averaged over the seeds; the least and the largest are in brackets.
+The model and text of examples/train_char_lm.py (2 layers of width 64), batch 32 x 32 letters, AdamW
+3e-3. Every format starts from the same weights and uses the same batches; "-" means without error
+feedback. Ranks of one host exchange gradients by messages (everywhere=True), so that bytes are
+those between four hosts of one rank each, counted on the busiest rank. Formats with less than 4
+bits use int8 in the first 15 % of the steps. "loss" is measured on text that is not trained on, and
+averaged over the seeds; the least and the largest are in brackets.
 """
 
 from __future__ import annotations

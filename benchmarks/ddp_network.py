@@ -1,15 +1,15 @@
-"""Compares a step of DistributedDataParallel on the backend ringcomm between hosts with the limit of their links.
+"""Compares a step of DistributedDataParallel on the backend ringcomm with the limit of links.
 
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/ddp_network.py --rate 200e6
 
-4 x Linear(2048), batch 8, one thread a rank: 67 MB of gradients in buckets of 25 MB. A link needs 2 (h-1)/h S / rate
-for them. It is idle before DistributedDataParallel's first bucket is full, and after the last one is reduced.
-Contestants take turns; times are the slowest rank's:
+4 x Linear(2048), batch 8, one thread a rank: 67 MB of gradients in buckets of 25 MB. A link needs 2
+(h-1)/h S / rate for them. It is idle before DistributedDataParallel's first bucket is full, and
+after the last one is reduced. Contestants take turns; times are the slowest rank's:
 
     ddp          the step
-    all-reduce   one all_reduce of equally many bytes
+    all-reduce   one all_reduce of the same number of bytes
     itself       the step with an empty hook
-    alone        the time of such a step before the first bucket and after the last one
+    alone        that step's time before the first bucket and after the last one
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def step_of(silent: bool) -> Callable[[], None]:
 
 
 def beside_buckets(world: Any, step: Callable[[], None], _turn: int) -> float:
-    """Returns the seconds before the first bucket and after the last one of a step with an empty hook."""
+    """Returns seconds before the first bucket and after the last one; the hook is empty."""
     world.Barrier()
     times_of_buckets.clear()
     begun = time.perf_counter()

@@ -1,10 +1,11 @@
-"""Measures the time of an elastic job from the death of a rank to the next step, and the speed of commits.
+"""Measures an elastic job's time from a rank's death to the next step, and the speed of commits.
 
     python benchmarks/elastic.py --output benchmarks/results/elastic_mpich.json
     python benchmarks/elastic.py --hosts 3 ...       # hosts as network namespaces: one is cut off, one crashes (root)
 
-A recovery begins just before the fault and ends with the first later step that the ranks voted for, by one clock.
-Commits save 8 x Linear(2048) with Adam, 403 MB; copies of equally many bytes within one process take turns with them.
+A recovery begins just before the fault and ends with the first later step that the ranks voted for,
+by one clock. Commits save 8 x Linear(2048) with Adam, 403 MB; copies of equally many bytes within
+one process take turns with them.
 """
 
 from __future__ import annotations
@@ -153,8 +154,8 @@ def kill_one(words: list[str]) -> tuple[float, float]:
 def host_lost(how: str, hosts: int) -> dict[str, float]:
     """Measures the loss of a host: disconnects it, or kills all its processes.
 
-    Returns the seconds to the next step and, after a disconnection, from the reconnection to the first step with the
-    host.
+    Returns the seconds to the next step and, after a disconnection, from the reconnection to the
+    first step with the host.
     """
     kind = cluster.mpi_kind(str(Path(sys.executable).with_name("mpiexec")))
     with cluster.Cluster(hosts) as lab:

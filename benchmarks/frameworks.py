@@ -1,13 +1,14 @@
-"""Times TensorFlow's gradients: many small ones in a function, and a step of Keras' fit, on two ranks or more.
+"""Times TensorFlow's gradients: many small ones in a function, and a step of Keras' fit.
 
     mpiexec -n 2 python benchmarks/frameworks.py --json frameworks.json
 
-"gradients": 200 of 4 KB in one tf.function, against the same in ringcomm.torch, by named operations in place.
-"fit": 8 x Dense(2048), batch 32, one thread per rank, 134 MB of gradients. Four ways to train: Keras' fit with
-ringcomm's optimizer ("ringcomm") and without communication ("fit"), and a loop under MultiWorkerMirroredStrategy
-("mirrored"), which Keras' fit does not run under, and without communication ("loop"). All but the first run in
-separate processes without ringcomm (benchmarks/plain_fit.py). A step's time is the slowest rank's. The added time is
-the median of the differences to the same way without communication, in the same turn.
+"gradients": 200 of 4 KB in one tf.function, against the same in ringcomm.torch, by named operations
+in place. "fit": 8 x Dense(2048), batch 32, one thread per rank, 134 MB of gradients. Four ways to
+train: Keras' fit with ringcomm's optimizer ("ringcomm") and without communication ("fit"), and a
+loop under MultiWorkerMirroredStrategy ("mirrored"), which Keras' fit does not run under, and
+without communication ("loop"). All but the first run in separate processes without ringcomm
+(benchmarks/plain_fit.py). A step's time is the slowest rank's. The added time is the median of the
+differences to the same way without communication, in the same turn.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Compares a round of gossip with an all-reduce of the same bytes, and with the time that a link needs for them.
+"""Compares a round of gossip with an all-reduce of the same bytes, and with a link's time.
 
     mpiexec -n 4 python benchmarks/gossip.py
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/gossip.py --rate 200e6
 
-Float32 weights of one rank; a round sends them to one rank (one_peer_exponential) or two (ring). Contestants take
-turns; times are the slowest rank's.
+Float32 weights of one rank; a round sends them to one rank (one_peer_exponential) or two (ring).
+Contestants take turns; times are the slowest rank's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mixer(name: str, count: int) -> Callable[[np.ndarray[Any, Any]], Any]:
 
     def work(x: np.ndarray[Any, Any]) -> None:
         mix.begin(lambda room: np.copyto(room, x))
-        mix.land()
+        mix.complete()
 
     return work
 

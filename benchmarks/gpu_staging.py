@@ -1,13 +1,13 @@
-"""Compares all-reduce of a GPU's array by the staging route with the same work done by hand on host memory.
+"""Compares all-reduce of a GPU's array by the staging route with the same work by hand.
 
     RINGCOMM_GPU_ROUTE=staging mpiexec -n 2 python benchmarks/gpu_staging.py [--megabytes 64] [--json FILE]
 
-By hand means: segments are copied into shared arrays, reduced there in place, and copied out again. This runs
-sequentially on the rank's core, or in a pipeline of three threads, because a GPU copies by itself. On a GPU, this is
-the least work of its link and of host memory. On the tests' stand-in for the driver, whose threads copy by memcpy, it
-shows the cost that ringcomm adds on the host. The stand-in's memory is shared memory in small pages. The work by hand
-therefore uses both such memory and NumPy's, whose pages are large if the system has them. Times are interleaved
-medians.
+By hand means: segments are copied into shared arrays, reduced there in place, and copied out again.
+This runs sequentially on the rank's core, or in a pipeline of three threads, because a GPU copies
+by itself. On a GPU, this is the least work of its link and of host memory. On the tests' stand-in
+for the driver, whose threads copy by memcpy, it shows the cost that ringcomm adds on the host. The
+stand-in's memory is shared memory in small pages. The work by hand therefore uses that memory and
+NumPy's, whose pages are large if the system has them. Times are interleaved medians.
 """
 
 from __future__ import annotations

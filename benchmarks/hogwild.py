@@ -1,11 +1,12 @@
 """Measures steps per second of two processes on one model's shared weights.
 
-It compares them with two independent processes, with synchronous training, and with torch.multiprocessing's Hogwild.
+It compares them with two independent processes, with synchronous training, and with
+torch.multiprocessing's Hogwild.
 
     python benchmarks/hogwild.py --json results/hogwild.json
 
-A small CNN on random 16 x 16 images, batches of 16, SGD. The four take turns, each as a job of two processes with one
-thread each; the result is the sum of both processes' steps.
+A small CNN on random 16 x 16 images, batches of 16, SGD. The four take turns, each as a job of two
+processes with one thread each; the result is the sum of both processes' steps.
 """
 
 from __future__ import annotations

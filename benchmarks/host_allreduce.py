@@ -1,4 +1,4 @@
-"""Compares all-reduce on one host, of shared and ordinary NumPy arrays, with MPI_Allreduce and the limit of memory.
+"""Compares all-reduce on one host, of shared and private arrays, with MPI and memory's limit.
 
     python benchmarks/host_allreduce.py --python .venv/bin/python --python .venv-openmpi/bin/python --json host.json
 
@@ -6,7 +6,8 @@ Every size 2^k from 4 B to 256 MB on 2 and on 4 ranks, which takes minutes; a pa
 
     python benchmarks/host_allreduce.py --ranks 2 --sizes 256K-16M/4 --repeat 15 --plot host.png
 
-For each MPI, pinned ranks time these in turns, in random order within one run, each with separate arrays:
+For each MPI, pinned ranks time these in turns, in random order within one run, each with separate
+arrays:
 
     mpi           MPI_Allreduce through mpi4py's buffer call
     ordinary      Communicator.allreduce from one ordinary array into another
@@ -16,10 +17,11 @@ For each MPI, pinned ranks time these in turns, in random order within one run, 
     NumPy's own   the same on arrays that NumPy made inside `with Communicator.shared_arrays()`, from 64 KB up
     loop          the loop that "shared" runs between its two synchronizations, alone: the limit
 
-Before each call every rank rewrites its input. After the last call of a timing it reads and checks its result. Neither
-is timed; without them no data would move between cores. A time is the slowest rank's; a timing covers many small calls.
-Ratios have a 95 % bootstrap interval. The script lists cells where ringcomm may take more than 1.05 of MPI's time, by
-the interval's upper end; with --strict it then exits with status 1.
+Before each call every rank rewrites its input. After the last call of a timing it reads and checks
+its result. Neither is timed; without them no data would move between cores. A time is the slowest
+rank's; a timing covers many small calls. Ratios have a 95 % bootstrap interval. The script lists
+cells where ringcomm may take more than 1.05 of MPI's time, by the interval's upper end; with
+--strict it then exits with status 1.
 """
 
 from __future__ import annotations
@@ -64,12 +66,12 @@ def contestants(world: Any, comm: Any, nbytes: int) -> dict[str, Contestant]:
         return made
 
     def peer(case: Case) -> Contestant:
-        call = case.mpi()
+        call = case.mpi_call()
         assert call is not None
         return Contestant(call, case)
 
     def ours(case: Case) -> Contestant:
-        return Contestant(case.ours(None), case)
+        return Contestant(case.ringcomm_call(None), case)
 
     found = {
         "mpi": peer(case(False)),

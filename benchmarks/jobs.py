@@ -1,6 +1,7 @@
-"""Starts ranks that run one of these scripts as workers, on this host or on a cluster of namespaces.
+"""Starts ranks that run one of these scripts as workers, on this host or a cluster of namespaces.
 
-The result is the value that rank 0 returned. A worker is started as `script --worker TASK`, where TASK is JSON.
+The result is the value that rank 0 returned. A worker is started as `script --worker TASK`, where
+TASK is JSON.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def give_back(task: Task, result: Any) -> None:
 
 
 def make_parser(description: str | None, sizes: str) -> argparse.ArgumentParser:
-    """Returns a parser with the common options: sizes, the environments whose MPIs to use, and files for results."""
+    """Returns a parser with common options: sizes, environments of MPIs, result files."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=parse_sizes, default=parse_sizes(sizes), help=f"(default {sizes})")
     parser.add_argument("--python", action="append", help="interpreter of an environment; may be repeated")
@@ -86,11 +87,14 @@ def for_each_mpi(
     starts: int = 1,
     join: Callable[[list[Task]], Task] = lambda results: results[0],
 ) -> list[Task]:
-    """Returns rank 0's result on this host, for each MPI and number of ranks; also writes it to the JSON file.
+    """Returns rank 0's result for each MPI and number of ranks; also writes it to a JSON file.
 
-    Args:
-        starts: number of starts of the ranks; the arrays' addresses differ between starts.
-        join: combines the results of all starts.
+    Parameters
+    ----------
+    starts : int
+        Number of starts of the ranks; the arrays' addresses differ between starts.
+    join : Callable[[list[Task]], Task]
+        Combines the results of all starts.
     """
     results: list[Task] = []
     for python in pythons(options):

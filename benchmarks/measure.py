@@ -1,4 +1,4 @@
-"""Common parts of the benchmarks, besides ringcomm/_src/cli/measured.py: pinning, ratios, results as JSON."""
+"""Common parts of benchmarks, besides cli/measured.py: pinning, ratios, results as JSON."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def pin(rank: int) -> None:
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, float, float]:
-    """Returns median(over) / median(under) and its 95 % bootstrap interval. Both were measured in the same turns."""
+    """Returns median(over) / median(under) of the same turns, and a 95 % bootstrap interval."""
     return interval(lambda of: of("over") / of("under"), {"over": over, "under": under})
 
 
 def machine() -> dict[str, Any]:
-    """Returns the machine's properties that a reader needs to judge the results. In a rank, it starts MPI."""
+    """Returns the machine's properties, to judge the results. In a rank, it starts MPI."""
     return measured.machine() | {"usable_cores": USABLE_CORES}
 
 
 def mpi_name(mpi: str) -> str:
-    """ "MPICH 5.0.2" of "MPICH Version: 5.0.2", "Open MPI 5.0.11" of "Open MPI v5.0.11, package: ..." """
+    """Returns the name and version in an MPI's description: "MPICH 5.0.2", "Open MPI 5.0.11"."""
     return re.sub(r" Version:? *| v(?=\d)", " ", mpi.split(",")[0]).strip()
 
 
@@ -58,7 +58,7 @@ def _rounded(value: Any) -> Any:
 
 
 def write_merged(file: Path, results: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:
-    """Writes results into `file`, in place of earlier results that agree in `keys`; other results remain."""
+    """Writes results into `file`, in place of earlier ones with equal `keys`."""
     kept = read(file)["results"] if file.exists() else []
     new = {tuple(str(result[key]) for key in keys): result for result in results}
     merged = [new.pop(tuple(str(result[key]) for key in keys), result) for result in kept]

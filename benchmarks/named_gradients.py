@@ -1,8 +1,9 @@
-"""Times many small gradients by name: 200 of 4 KB, submitted one by one in place and then waited for.
+"""Times 200 gradients of 4 KB, each submitted in place under its name, and then waited for.
 
     mpiexec -n 2 python benchmarks/named_gradients.py --json named.json
 
-Ways take turns in random order, each with separate arrays; a time is the slowest rank's for all gradients together:
+Ways take turns in random order, each with separate arrays; a time is the slowest rank's for all
+gradients together:
 
     named         ringcomm.allreduce_async_ of each NumPy array under its name, then synchronize of each
     named torch   the same with ringcomm.torch and tensors
@@ -11,9 +12,9 @@ Ways take turns in random order, each with separate arrays; a time is the slowes
     empty submit  allreduce_async_ of 200 empty arrays, by name; the waits are not timed
     mpi           mpi4py's Allreduce of each array in place
 
-The goal: "named" takes at most 1.5 times "ordered" and "empty submit" together, and half of "mpi". The first turn,
-which registers the names, is not counted. Every rank rewrites its inputs before each timing and reads its results after
-it; neither is timed. Ratios come with a 95 % bootstrap interval.
+The goal: "named" takes at most 1.5 times "ordered" and "empty submit" together, and half of "mpi".
+The first turn, which registers the names, is not counted. Every rank rewrites its inputs before
+each timing and reads its results after it; neither is timed. Ratios have a 95 % bootstrap interval.
 """
 
 from __future__ import annotations

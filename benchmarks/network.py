@@ -1,14 +1,16 @@
-"""Compares all-reduce on shaped links with MPI_Allreduce, Gloo and the links' bound 2 (h-1)/h S / rate.
+"""Compares all-reduce on shaped links with MPI_Allreduce, Gloo and the bound 2 (h-1)/h S / rate.
 
     python benchmarks/network.py --python .venv/bin/python --python .venv-openmpi/bin/python --json network.json
 
-Needs root and iproute2 (cluster.py), and torch in both environments for Gloo. A setup is hosts x ranks on each, a colon
-and the links' rate, and after another colon the dtype that ringcomm also sends float32 as:
+Needs root and iproute2 (cluster.py), and torch in both environments for Gloo. A setup is hosts x
+ranks on each, a colon and the links' rate, and after another colon the dtype that ringcomm also
+sends float32 as:
 
     python benchmarks/network.py --setups 4x2:200mbit:bfloat16 --sizes 1M-64M --json network.json --plot network.png
 
-New results replace those of the same setups in the JSON file. ringcomm measures the network at its start, as in any
-program; the model's choice is written next to each time. A single cell with a named schedule:
+New results replace those of the same setups in the JSON file. ringcomm measures the network at its
+start, as in any program; the model's choice is written next to each time. A single cell with a
+named schedule:
 
     python benchmarks/network.py --setups 4x1:200mbit --sizes 16M --algorithms ring --peers mpi --at-least 0.88
 
@@ -34,7 +36,7 @@ import jobs
 import measure
 from cluster import Cluster, mpi_kind
 
-from ringcomm._src.cli.bench import what_ran
+from ringcomm._src.cli.bench import route_taken
 from ringcomm._src.cli.measured import now
 from ringcomm._src.cli.sizes import BITS, human_size
 
@@ -98,7 +100,7 @@ def measured_row(task: dict[str, Any], comm: Any, made: dict[str, Any], world: A
     chosen = {}
     for name, contestant in contestants.items():
         if name.startswith("ringcomm"):
-            path = what_ran(case, contestant.call)
+            path = route_taken(case, contestant.call)
             chosen[name] = {"path": path, **contest.cut(comm, path, nbytes)}
     calls = contest.calls_in_a_timing(nbytes, task["hosts"], task["link_bytes"])
     seconds = contest.time_in_turns(case, contestants, calls, task["turns"])
@@ -115,13 +117,13 @@ def measured_row(task: dict[str, Any], comm: Any, made: dict[str, Any], world: A
 
 def contestants_of(task: dict[str, Any], comm: Any, made: dict[str, Any], case: Any) -> dict[str, contest.Contestant]:
     x, y, wire = case.input, case.output, task["wire"]
-    found = {"ringcomm": contest.Contestant(case.ours(None))} if "auto" in task["algorithms"] else {}
+    found = {"ringcomm": contest.Contestant(case.ringcomm_call(None))} if "auto" in task["algorithms"] else {}
     for name, other in made.items():
         found[f"ringcomm {name}"] = contest.Contestant(lambda other=other: other.allreduce(x, out=y))
     if wire:
         found[f"ringcomm {wire}"] = contest.Contestant(lambda: comm.allreduce(x, out=y, wire=wire))
     if "mpi" in task["peers"]:
-        found["mpi"] = contest.Contestant(case.mpi())
+        found["mpi"] = contest.Contestant(case.mpi_call())
     if "gloo" in task["peers"]:
         import torch
 

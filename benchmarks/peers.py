@@ -10,10 +10,14 @@ from typing import Any
 def start_gloo(world: Any, address: str = "127.0.0.1", interface: str = "") -> None:
     """Makes torch.distributed's default group of the ranks of `world`. Collective.
 
-    Args:
-        world: an mpi4py communicator.
-        address: the address of rank 0's host, to which the ranks connect.
-        interface: the network interface to use; empty: Gloo's choice.
+    Parameters
+    ----------
+    world
+        An mpi4py communicator.
+    address : str
+        The address of rank 0's host, to which the ranks connect.
+    interface : str
+        The network interface to use; empty: Gloo's choice.
     """
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # otherwise it warns about hosts without names
     if interface:

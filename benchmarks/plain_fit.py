@@ -2,8 +2,9 @@
 
 It reads one line of standard input for each step.
 
-"fit" is a step of `model.fit`, alone. Under MultiWorkerMirroredStrategy Keras 3.15's `fit` raises, so "mirrored" is a
-training loop by `strategy.run` with the same model, optimizer and data; "loop" is that loop alone.
+"fit" is a step of `model.fit`, alone. Under MultiWorkerMirroredStrategy Keras 3.15's `fit` raises,
+so "mirrored" is a training loop by `strategy.run` with the same model, optimizer and data; "loop"
+is that loop alone.
 """
 
 from __future__ import annotations
@@ -62,9 +63,7 @@ def fit_step(model: Any, rank: int) -> Callable[[], float]:
 
 
 def loop_step(strategy: Any, rank: int, size: int) -> Callable[[], float]:
-    """Returns a step of a training loop under `strategy`, in which Keras' optimizer sums the gradients of `size`
-    ranks.
-    """
+    """Returns a training step under `strategy`: Keras sums the gradients of `size` ranks."""
     import tensorflow as tf
 
     with strategy.scope():

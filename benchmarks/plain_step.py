@@ -1,8 +1,9 @@
 """Reference training steps, in processes that do not use ringcomm.
 
 "alone" runs without communication; "kept" does too, but the C library keeps freed pages. "ddp" is
-DistributedDataParallel with Gloo. benchmarks/training_step.py starts one process of each for every rank. On standard
-input it requests a step, for which the process returns seconds, or a file of gradients.
+DistributedDataParallel with Gloo. benchmarks/training_step.py starts one process of each for every
+rank. On standard input it requests a step, for which the process returns seconds, or a file of
+gradients.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def plot_host(results: Sequence[Result], file: Path) -> None:
-    """Plots time, busbw and the share of memory's limit over size; a column for each MPI and number of ranks."""
+    """Plots time, busbw and share of memory's limit over size; a column per MPI and size."""
     figure, axes = _figure(3, len(results))
     for column, result in enumerate(results):
         # its values equal those of "mpi"
@@ -122,7 +122,7 @@ def plot_collectives(results: Sequence[Result], file: Path) -> None:
 
 
 def plot_convergence(document: Result, file: Path, link: float) -> None:
-    """Plots training loss over steps, and over the bytes that a rank has sent, with their time on a link."""
+    """Plots training loss over steps, and over a rank's bytes with their time on a link."""
     figure, axes = _figure(1, 2, width=6.0, height=4.6)
     runs = {name: one for name, one in document["runs"].items() if not name.endswith(" -")}
     for index, (name, found) in enumerate(runs.items()):
@@ -145,9 +145,7 @@ def _smooth(values: Sequence[float], over: int = 20) -> list[float]:
 
 
 def plot_stragglers(document: Result, file: Path) -> None:
-    """Plots time to the accuracy over one rank's slowness, and accuracy over samples where that rank is four times
-    slower.
-    """
+    """Plots time to the accuracy over a rank's slowness, and accuracy over samples."""
     figure, axes = _figure(1, 3, width=5.0, height=4.4)
     methods = list(document["runs"][0]["methods"])
     groups = [methods[: len(methods) // 2], methods[len(methods) // 2 :]]

@@ -2,17 +2,19 @@
 
     python benchmarks/point_to_point.py --python .venv/bin/python --python .venv-openmpi/bin/python --json p2p.json
 
-For each MPI, pinned ranks time in turns, in random order within one run, the first two on the same arrays:
+For each MPI, pinned ranks time in turns, in random order within one run, the first two on the same
+arrays:
 
     mpi       MPI_Send and MPI_Recv through mpi4py's buffer calls
     ordinary  Communicator.send and recv of ordinary arrays
     shared    the same with shared arrays (Communicator.empty)
 
-With four ranks, the pairs 0 and 2, and 1 and 3, run at the same time; on two cores each pair shares one.
+With four ranks, the pairs 0 and 2, and 1 and 3, run at the same time; on two cores each pair shares
+one.
 
-A time is half a round trip, the slowest rank's; a timing covers many small messages. Ratios have a 95 %
-bootstrap interval. The script lists cells where ringcomm may take more than MPI's time, by the interval's upper end;
-with --strict it then exits with status 1.
+A time is half a round trip, the slowest rank's; a timing covers many small messages. Ratios have a
+95 % bootstrap interval. The script lists cells where ringcomm may take more than MPI's time, by the
+interval's upper end; with --strict it then exits with status 1.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Compares the model with measurements: all-reduce on 8 hosts, predicted from messages between 4 hosts, then run.
+"""Compares all-reduce on 8 hosts with predictions from messages between 4 hosts.
 
     python benchmarks/predict.py --json benchmarks/results/prediction_8_hosts.json --plot prediction.png
 
-Needs root and iproute2 (cluster.py). `ringcomm tune` measures the network point-to-point on the few hosts; the code
-that chooses (`ringcomm simulate`) prices the algorithms for the many, and the predictions are written to the JSON file
-before the many hosts exist. Then each algorithm runs there, cut as predicted, and also the model's choice
-("auto"). contest.py does the timing.
+Needs root and iproute2 (cluster.py). `ringcomm tune` measures the network point-to-point on the few
+hosts; the code that chooses (`ringcomm simulate`) prices the algorithms for the many, and the
+predictions are written to the JSON file before the many hosts exist. Then each algorithm runs
+there, cut as predicted, and also the model's choice ("auto"). contest.py does the timing.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import jobs
 import measure
 from cluster import Cluster, mpi_kind
 
-from ringcomm._src.cli.bench import what_ran
-from ringcomm._src.cli.measured import lost, mean_loss, now
+from ringcomm._src.cli.bench import route_taken
+from ringcomm._src.cli.measured import loss_of, mean_loss, now
 from ringcomm._src.cli.simulate import Row, simulate
 from ringcomm._src.cli.sizes import human_size
 from ringcomm._src.config.config import NETWORK
@@ -79,9 +79,9 @@ def worker(task: dict[str, Any]) -> None:
     for nbytes in task["sizes"]:
         case = contest.all_reduce_case(comm, world, nbytes)
         names = [row["algorithm"] for row in task["predictions"] if row["nbytes"] == nbytes]
-        contestants = {name: contest.Contestant(case.ours(name)) for name in names}
-        contestants["auto"] = contest.Contestant(case.ours(None))
-        chosen = what_ran(case, contestants["auto"].call)
+        contestants = {name: contest.Contestant(case.ringcomm_call(name)) for name in names}
+        contestants["auto"] = contest.Contestant(case.ringcomm_call(None))
+        chosen = route_taken(case, contestants["auto"].call)
         calls = contest.calls_in_a_timing(nbytes, world.size, task["link_bytes"])
         seconds = contest.time_in_turns(case, contestants, calls, task["turns"])
         rows.append({"nbytes": nbytes, "chosen": chosen, "seconds": seconds})
@@ -112,7 +112,7 @@ def choices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         middles = {name: statistics.median(times) for name, times in row["seconds"].items()}
         own = middles.pop("auto")
         best = min(middles, key=lambda name: middles[name])
-        loss = lost(own, middles.values())
+        loss = loss_of(own, middles.values())
         made.append({"nbytes": row["nbytes"], "chosen": row["chosen"], "best": best, "measured": own, "loss": loss})
     return made
 

@@ -1,12 +1,14 @@
 """Measures a push and pull of weights in shared memory.
 
-It compares them with messages to a server process, with a loop on private memory, and with and without locks.
+It compares them with messages to a server process, with a loop on private memory, and with and
+without locks.
 
     mpiexec -n 2 python benchmarks/shared_weights.py --json results/shared_weights.json
 
-"ours": the caller applies SGD and copies the weights, while one rank pushes. "server": a rank does the same with
-mpi4py: Send the gradient, apply, Recv the weights. "loop": the rule's kernel on this rank's private memory.
-"both": as "ours", but both ranks push all the time; each rank's time. "racy": as "both", without locks.
+"ours": the caller applies SGD and copies the weights, while one rank pushes. "server": a rank does
+the same with mpi4py: Send the gradient, apply, Recv the weights. "loop": the rule's kernel on this
+rank's private memory. "both": as "ours", but both ranks push all the time; each rank's time.
+"racy": as "both", without locks.
 """
 
 from __future__ import annotations

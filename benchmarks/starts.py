@@ -1,12 +1,13 @@
-"""Measures small all-reduces over many starts of unbound ranks, on a quiet machine or next to a busy process per core.
+"""Measures small all-reduces over many starts of unbound ranks, on a quiet or busy machine.
 
     python benchmarks/starts.py --python .venv/bin/python --python .venv-openmpi/bin/python --json starts.json
     python benchmarks/starts.py --busy --starts 5
 
-The kernel places ranks differently at each start, so one start shows little. In each start, Communicator.allreduce and
-MPI_Allreduce take turns on ordinary arrays. A timing covers several consecutive calls, and is the slowest rank's. With
---unbound every second start has RINGCOMM_BIND=0. The script prints ratios of MPI's time to ringcomm's, of medians and
-of 95th percentiles: the median and the lowest over all starts.
+The kernel places ranks differently at each start, so one start shows little. In each start,
+Communicator.allreduce and MPI_Allreduce take turns on ordinary arrays. A timing covers several
+consecutive calls, and is the slowest rank's. With --unbound every second start has RINGCOMM_BIND=0.
+The script prints ratios of MPI's time to ringcomm's, of medians and of 95th percentiles: the median
+and the lowest over all starts.
 """
 
 from __future__ import annotations

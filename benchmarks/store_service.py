@@ -1,13 +1,14 @@
-"""Measures the parameter store between ranks without shared memory: its speed, and its cost without requests.
+"""Measures the parameter store without shared memory: its speed, and its idle cost.
 
     RINGCOMM_SHARED_MEMORY=off mpiexec -n 2 python benchmarks/store_service.py answers --json results/store_service.json
     python benchmarks/cluster.py --hosts 4 --rate 200mbit -- python benchmarks/store_service.py steps --rate 200e6
 
-"answers": a rank requests 4 KB of the other rank's shard. That rank's main thread meanwhile sleeps, or runs a Python
-loop that holds the GIL. The script also measures the share of a core that a server uses while the store is open without
-requests (`idle`), and without a store (`none`). "steps": a step of the store (gradient pushed, weights pulled) with
-servers on all ranks, on one, on two, compared with an all-reduce of the same bytes. Contestants take turns; times (and
-shares) are the slowest rank's.
+"answers": a rank requests 4 KB of the other rank's shard. That rank's main thread meanwhile sleeps,
+or runs a Python loop that holds the GIL. The script also measures the share of a core that a server
+uses while the store is open without requests (`idle`), and without a store (`none`). "steps": a
+step of the store (gradient pushed, weights pulled) with servers on all ranks, on one, on two,
+compared with an all-reduce of the same bytes. Contestants take turns; times (and shares) are the
+slowest rank's.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Measures the time and samples of each relaxed method to an accuracy, over the slowness of one of four ranks.
+"""Measures relaxed methods' time and samples to an accuracy, over the slowness of one rank.
 
     python benchmarks/stragglers.py --json results/stragglers.json --plot ../docs/images/stragglers.png
 
-Runs examples/train_relaxed.py for each slowness and seed, all methods in one job. Every step takes at least 5 ms,
-multiplied by the slowness on the last rank. Ranks sleep most of that time, so four ranks can share two cores.
+Runs examples/train_relaxed.py for each slowness and seed, all methods in one job. Every step takes
+at least 5 ms, multiplied by the slowness on the last rank. Ranks sleep most of that time, so four
+ranks can share two cores.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_relaxed.p
 
 
 def run(options: argparse.Namespace, slowness: float, seed: int) -> dict[str, Any]:
-    """Returns, by method, the time to the accuracy, the last accuracy, the steps of all ranks, and the curve."""
+    """Returns by method: time to the accuracy, last accuracy, steps of all ranks, curve."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "curves.json"
         subprocess.run(
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace, slowness: float, seed: int) -> dict[str, An
 
 
 def summary(document: dict[str, Any]) -> str:
-    """Returns medians over the seeds; * marks methods that did not reach the accuracy with every seed."""
+    """Returns medians over the seeds; * marks methods that missed the accuracy with a seed."""
     slow = document["slowness"]
     lines = [f"{'seconds to ' + str(document['target']):16}" + "".join(f"{k:>9g}x" for k in slow) + "   of all steps"]
     for method in document["runs"][0]["methods"]:
@@ -61,9 +62,7 @@ def summary(document: dict[str, Any]) -> str:
 
 
 def share(document: dict[str, Any], method: str) -> float:
-    """Returns the steps made as a share of those possible without waits or computation, if one rank is four times
-    slower.
-    """
+    """Returns the share of possible steps that were made, if one rank is four times slower."""
     made = [run for run in document["runs"] if run["slowness"] == 4]
     steps = [sum(run["methods"][method]["steps"]) for run in made]
     possible = document["seconds"] / (document["unit"] / 1000) * (document["ranks"] - 1 + 1 / 4)

@@ -7,8 +7,8 @@
     ordered 64 KB, ordered 1 KB
                   Communicator.allreduce in place, 50 calls
 
-A time is the slowest rank's, of the work alone: starting and stopping the timeline, which writes the file, is not
-timed. Ratios of medians come with a 95 % bootstrap interval.
+A time is the slowest rank's, of the work alone: starting and stopping the timeline, which writes
+the file, is not timed. Ratios of medians have a 95 % bootstrap interval.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Compares torch.distributed on the backends ringcomm and Gloo, in one program: operations, messages, training steps.
+"""Compares torch.distributed on ringcomm and Gloo: operations, messages, training steps.
 
     python benchmarks/torch_distributed.py --python .venv/bin/python --python .venv-openmpi/bin/python --json FILE
 
-Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order within one run.
-Before each call on 16 MB, inputs are rewritten and outputs read, as programs do; this is not timed. For steps
-(8 x Linear(2048), batch 32: 134 MB of gradients; one thread per rank) a third contestant has no group: a step without
-communication. Two more show limits of DistributedDataParallel: itself, with an empty hook, and
-ringcomm.torch.DistributedOptimizer, which copies no gradient. For pipelines, with five steps per turn, one more
-("itself") sends only the first element of each message, which is the lower limit. Ratios have a 95 % bootstrap
-interval.
+Two ranks of one host, each pinned. Two process groups of the same ranks take turns in random order
+within one run. Before each call on 16 MB, inputs are rewritten and outputs read, as programs do;
+this is not timed. For steps (8 x Linear(2048), batch 32: 134 MB of gradients; one thread per rank)
+a third contestant has no group: a step without communication. Two more show limits of
+DistributedDataParallel: itself, with an empty hook, and ringcomm.torch.DistributedOptimizer, which
+copies no gradient. For pipelines, with five steps per turn, one more ("itself") sends only the
+first element of each message, which is the lower limit. Ratios have a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ITSELF, OPTIMIZER = "itself", "optimizer"  # with an empty hook; ringcomm.torch.
 
 
 class Timed(NamedTuple):
-    """A call, the number of calls timed together, and the preparation before them, which is not timed."""
+    """A call, the number of calls timed together, and an untimed preparation before them."""
 
     call: Callable[[], Any]
     calls: int = 1
@@ -127,7 +127,7 @@ def steps(groups: dict[str, Any]) -> dict[str, dict[str, Timed]]:
 
 
 def pipeline(group: Any, layer: Callable[[], Any], rows: int, loss: Callable[..., Any]) -> Callable[[], None]:
-    """Returns a 1F1B step of eight micro-batches with this number of rows, each stage one layer of WIDTH."""
+    """Returns a 1F1B step of eight micro-batches of `rows`, each stage one layer of WIDTH."""
     import torch
     import torch.distributed as dist
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -145,7 +145,7 @@ def pipeline(group: Any, layer: Callable[[], Any], rows: int, loss: Callable[...
 
 
 def of_one_element(step: Callable[[], None]) -> Callable[[], None]:
-    """Returns a pipeline's step that sends only the first element of each message: the lower limit of its time."""
+    """Returns a pipeline's step that sends one element per message: a lower time limit."""
     from unittest import mock
 
     from torch.distributed.pipelining import schedules

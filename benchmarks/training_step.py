@@ -1,16 +1,17 @@
-"""Compares the communication time of a training step with that of DistributedDataParallel with Gloo.
+"""Compares the communication time of a training step with DistributedDataParallel's on Gloo.
 
     mpiexec -n 2 python benchmarks/training_step.py --json training.json
 
-8 x Linear(2048), batch 32, one thread per rank: 134 MB of gradients. Four ways take turns in random order: the ranks
-train without communication ("alone"), the same with a C library that keeps freed pages ("kept"), with DDP, and with
-ringcomm's optimizer. All but the last run in separate processes without ringcomm, on the rank's core
-(benchmarks/plain_step.py). A step's time is the slowest rank's. If ringcomm allocates gradients for torch, it keeps
-their pages too. The added time is therefore the median of the differences to "kept" in the same turn. The gradients of
-ringcomm and DDP are compared first.
+8 x Linear(2048), batch 32, one thread per rank: 134 MB of gradients. Four ways take turns in random
+order: the ranks train without communication ("alone"), the same with a C library that keeps freed
+pages ("kept"), with DDP, and with ringcomm's optimizer. All but the last run in separate processes
+without ringcomm, on the rank's core (benchmarks/plain_step.py). A step's time is the slowest
+rank's. If ringcomm allocates gradients for torch, it keeps their pages too. The added time is
+therefore the median of the differences to "kept" in the same turn. The gradients of ringcomm and
+DDP are compared first.
 
-The limit of memory is timed in the same turns ("memory"): without a step, the same number of bytes, in one shared
-array, is reduced in place.
+The limit of memory is timed in the same turns ("memory"): without a step, the same number of bytes,
+in one shared array, is reduced in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Writes docs/api/: the API reference as HTML, from the docstrings. Needs the extra `docs` (pdoc)."""
+"""Writes docs/api/, the API reference as HTML, from the docstrings. Needs the extra `docs` (pdoc).
+
+`make docs` runs this script.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import jinja2
 import pdoc
 
-PAGES = (  # beside the package's own
+PAGES = (  # in addition to the page of the package itself
     "ringcomm.algorithms",
     "ringcomm.bindings",
     "ringcomm.errors",
@@ -21,18 +24,18 @@ PAGES = (  # beside the package's own
     r"!ringcomm\.torch\..*",
 )
 _ROLE = re.compile(r":(?:meth|class|func|mod|data|attr|exc):`[~.]?([^`]+)`")
-_FILTER = "to_markdown"  # every docstring goes through it
+_FILTER = "to_markdown"  # the filter of pdoc that converts each docstring
 
 
 def without_roles(docstring: str) -> str:
-    """:meth:`allreduce` -> `allreduce`, which becomes a link by itself."""
+    """Replaces :meth:`allreduce` by `allreduce`, of which pdoc makes a link."""
     return _ROLE.sub(r"`\1`", docstring)
 
 
 def write(folder: Path) -> None:
-    """A page per module, an index and a search. What was there before is removed."""
+    """Writes a page for each module, an index and a search. Removes the old content of `folder`."""
     shutil.rmtree(folder, ignore_errors=True)
-    pdoc.render.configure(docformat="google", show_source=False, footer_text="ringcomm")
+    pdoc.render.configure(docformat="numpy", show_source=False, footer_text="ringcomm")
     convert = pdoc.render.env.filters[_FILTER]
 
     @jinja2.pass_context
@@ -41,8 +44,8 @@ def write(folder: Path) -> None:
 
     pdoc.render.env.filters[_FILTER] = filtered
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Error parsing type annotation")  # it is shown as it is written
-        warnings.filterwarnings("ignore", message=".*may refer to either")  # a clone holds both; they are the same
+        warnings.filterwarnings("ignore", message="Error parsing type annotation")  # pdoc then shows its text
+        warnings.filterwarnings("ignore", message=".*may refer to either")  # a clone has a folder of this name too
         warnings.filterwarnings("error", message=".*does not resolve")
         pdoc.pdoc("ringcomm", r"!ringcomm\..*", *PAGES, output_directory=folder)
 

@@ -1,6 +1,9 @@
-"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md and torch-distributed.md from
-benchmarks/results/*.json, and draws their pictures. A table stands between <!-- NAME --> and <!-- /NAME -->; the text
-around it is written by hand. Results that there are not leave their table empty."""
+"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md and torch-distributed.md.
+
+The numbers are from benchmarks/results/*.json; the pictures of the pages are drawn from them too. A
+table is between <!-- NAME --> and <!-- /NAME -->. The text around it is written by hand. If results
+are missing, their table is empty. `make docs` runs this script.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
 from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
 
-from ringcomm._src.cli.measured import interval, lost, mean_loss  # noqa: E402
+from ringcomm._src.cli.measured import interval, loss_of, mean_loss  # noqa: E402
 from ringcomm._src.cli.sizes import human_size  # noqa: E402
 
 Result = dict[str, Any]
@@ -53,7 +56,7 @@ def _whole(times: Sequence[float], factor: float) -> str:
 
 
 def machine(found: Sequence[Result]) -> Iterator[str]:
-    """Each different machine once, with the days of its results."""
+    """Yields a line for each machine, with the dates of its results."""
     seen: dict[str, set[str]] = {}
     for one in found:
         has = one["machine"]
@@ -83,7 +86,7 @@ def host_tables() -> Iterator[str]:
             mpi, loop = seconds["mpi"], seconds.get("loop")
             cells = [human_size(row["nbytes"]), micro(mpi)]
             for name, peer in ((name, PEERS[name]) for name in measured):
-                there = name in seconds  # not at every size
+                there = name in seconds  # False for sizes at which it was not measured
                 cells += [micro(seconds[name]), times_faster(seconds[peer], seconds[name])] if there else ["", ""]
             share = statistics.median(loop) / statistics.median(seconds["shared"]) if loop else 0
             rows.append([*cells, micro(loop) if loop else "", f"{share:.2f}" if loop else ""])
@@ -155,7 +158,7 @@ def torch_distributed_tables() -> Iterator[str]:
                 else:
                     calls.append(cells)
                 continue
-            adds = (interval(partial(added, who=who), seconds) if who in seconds else None for who in ADDING)
+            adds = (interval(partial(added, who=name), seconds) if name in seconds else None for name in ADDING)
             shares = ("{:.2f} [{:.2f}, {:.2f}]".format(*share) if share else "" for share in adds)
             steps.append([*cells, milli(seconds["alone"]), *shares])
         heads = ["", "Gloo (ms)", "ringcomm (ms)", "× Gloo's speed"]
@@ -172,7 +175,7 @@ def torch_distributed_tables() -> Iterator[str]:
 
 
 def by_mpi(name: str) -> Iterator[tuple[str, Any]]:
-    """What was measured on each MPI, in a file of its own."""
+    """Yields the name and the results of each MPI, which are in separate files."""
     for kind in ("mpich", "openmpi"):
         file = measure.RESULTS / f"{name}_{kind}.json"
         if file.exists():
@@ -227,7 +230,10 @@ def timeline_table() -> Iterator[str]:
 
 
 def chosen() -> Iterator[tuple[str, Result, list[tuple[float, int, str]]]]:
-    """Setups, their results, and for each size: what was lost, bytes, what ran. Of `ringcomm bench` and network.py."""
+    """Yields a setup, its result, and for each size the loss, the bytes and the chosen algorithm.
+
+    The results are those of `ringcomm bench` and benchmarks/network.py.
+    """
     file = measure.RESULTS / "choice.json"
     for one in measure.read(file)["results"] if file.exists() else []:
         auto = [row for row in one["rows"] if row["algorithm"] == "auto"]
@@ -236,14 +242,14 @@ def chosen() -> Iterator[tuple[str, Result, list[tuple[float, int, str]]]]:
         losses = []
         for row in one["rows"]:
             medians = {name: statistics.median(times) for name, times in row["seconds"].items()}
-            loss = lost(medians["ringcomm"], medians.values())
+            loss = loss_of(medians["ringcomm"], medians.values())
             losses.append((loss, row["nbytes"], row["chosen"]["ringcomm"]["path"]))
         setup = one["setup"]
         yield f"{setup['hosts']} hosts × {setup['ranks_per_host']}, {setup['rate']}/s", one, losses
 
 
 def choice_table() -> Iterator[str]:
-    """What the automatic choice lost against the best algorithm of the same run, by setup."""
+    """Yields the loss of the automatic choice against the best algorithm of its run, by setup."""
     rows = []
     for setup, one, losses in chosen():
         worst, size, ran = max(losses)
@@ -305,7 +311,7 @@ def prediction_tables() -> Iterator[str]:
     ones = sorted(document["predictions"], key=lambda one: (one["nbytes"], one["predicted"]))
     rows = []
     for one in ones:
-        cut = f"{human_size(one['segment'])} × {one['window']}" if one["segment"] < one["nbytes"] else "whole"
+        cut = f"{human_size(one['segment'])} × {one['window']}" if one["segment"] < one["nbytes"] else "one piece"
         name = f"`{one['algorithm']}`{' (chosen)' if one['chosen'] else ''}"
         times = f"{one['predicted'] * 1e3:.2f}", f"{one['measured'] * 1e3:.2f}", f"{one['error'] * 100:+.1f}"
         rows.append([human_size(one["nbytes"]), name, cut, *times])
@@ -313,7 +319,7 @@ def prediction_tables() -> Iterator[str]:
     errors, losses = [abs(one["error"]) for one in ones], [one["loss"] for one in document["choices"]]
     yield f"Predictions are off by {statistics.fmean(errors):.1%} in the mean, {max(errors):.1%} at most."
     at_most, mean = f"{max(losses):.1%}", f"{mean_loss(losses):.1%}"
-    yield f"What the model chose lost {at_most} at most against the best that ran, {mean} in the mean."
+    yield f"The model's choices lost {at_most} at most against the best algorithm, {mean} in the mean."
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------

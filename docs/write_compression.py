@@ -1,5 +1,7 @@
-"""Fills in the tables of docs/compression.md from benchmarks/results/{compression,convergence,codecs}.json, and draws
-its picture."""
+"""Fills in the tables of docs/compression.md, and draws its picture. `make docs` runs this script.
+
+The numbers are from benchmarks/results/{compression,convergence,codecs}.json.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ from write_benchmarks import DOCS, Result, filled, machine, measure, plots, resu
 
 from ringcomm import Compression
 
-CONTESTANTS = {"copy", "float32", "bfloat16", *dir(Compression)}  # first words of their names
-LINK = 200e6  # bits a second, of the picture's upper axis
+CONTESTANTS = {"copy", "float32", "bfloat16", *dir(Compression)}  # names of contestants start with one of these
+LINK = 200e6  # rate of the link, in bits per second, for the upper axis of the picture
 
 
 def existing(name: str) -> bool:
-    """False for the results of a format that no longer exists."""
+    """Returns False for the results of a format that no longer exists."""
     return name.split()[0] in CONTESTANTS
 
 
 def read(name: str, key: str) -> Result:
-    """A file of results; `key`: its entry that has them by contestant."""
+    """Returns the results of a file. Its entry `key` has a value for each contestant."""
     document = measure.read(measure.RESULTS / f"{name}.json")
     return document | {key: {name: found for name, found in document[key].items() if existing(name)}}
 
@@ -37,7 +39,7 @@ def convergence_table() -> Iterator[str]:
         rows.append([name, _loss(runs), _loss(without) if without else "", f"1/{saved:.1f}"])
     yield from machine([document])
     yield ""
-    yield from table(["", "loss", "without error feedback", "bytes of the whole run"], rows)
+    yield from table(["", "loss", "without error feedback", "bytes of the run"], rows)
 
 
 def _loss(runs: Sequence[Result]) -> str:

@@ -1,5 +1,8 @@
-"""Fills in the table of counts in docs/algorithms.md: what algorithms really send, counted where they do, by
-ringcomm.stats(). It stands between <!-- counts --> and <!-- /counts -->."""
+"""Fills in the table of docs/algorithms.md that counts the data which each algorithm sends.
+
+The algorithms run on ranks that are threads; `Communicator.stats()` counts their messages and
+bytes. The table is between <!-- counts --> and <!-- /counts -->.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from ringcomm._src.core import _core
 
 PAGE = Path(__file__).with_name("algorithms.md")
 SIZES = (4, 5, 8)
-COUNT = 2520 * 8  # elements of the buffer, which all these numbers of ranks divide
+COUNT = 2520 * 8  # elements of the buffer: a multiple of every number of ranks
 ONE_PIECE = ringcomm.Config(shared_memory="off", segment_bytes=1 << 30, window=1)
 
 
 def sent(name: str, size: int) -> list[ringcomm.OperationStats]:
-    """By every rank, for one all-reduce."""
+    """Returns the statistics of one all-reduce, for each rank."""
 
     def program(comm: ringcomm.Communicator) -> ringcomm.OperationStats:
         comm.allreduce(np.zeros(COUNT), algorithm=name)

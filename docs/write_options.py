@@ -1,4 +1,4 @@
-"""Writes docs/options.md from ringcomm._src.config.config, which is where options are defined."""
+"""Writes docs/options.md from ringcomm._src.config.config, which defines the options."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +7,10 @@ from ringcomm._src.config import config, horovod_options
 
 HEAD = """# Options
 
-Every option is an environment variable, read once, when the first communicator is made (of several variables the
-first that is set wins), or a field of `ringcomm.Config`. Rank 0's values are used by all ranks, except where
-ranks need not agree (timeline, log level). Sizes take a suffix: `512K`, `64M`, `1G`, powers of 1024. This page is
-written by `docs/write_options.py`.
+Every option is an environment variable, or a field of `ringcomm.Config`. Variables are read once,
+when the first communicator is made; of several variables the first that is set is used. All ranks
+use the values of rank 0, except where ranks may differ (timeline, log level). Sizes take a suffix:
+`512K`, `64M`, `1G`, powers of 1024. `docs/write_options.py` generates this page.
 
 | variable | default | meaning |
 |---|---|---|
@@ -19,9 +19,10 @@ written by `docs/write_options.py`.
 HOROVOD = """
 ## Horovod's variables
 
-Those that are other names of our options are in the table above; ours go before them. The others are accepted too;
-rank 0 logs one note about those that are set and have no effect. What Horovod reads when it is built
-(`HOROVOD_WITH_...`, `HOROVOD_GPU_...`) means nothing here, for there is nothing to build.
+Some are other names of options in the table above; ringcomm's own names take precedence. The others
+are accepted. Rank 0 logs one note about the variables that are set and have no effect. Variables
+that Horovod reads when it is built (`HOROVOD_WITH_...`, `HOROVOD_GPU_...`) have no effect: ringcomm
+has no build options.
 
 | variable | here |
 |---|---|

@@ -1,5 +1,7 @@
-"""Fills in the tables of docs/relaxed.md from benchmarks/results/{stragglers,shared_weights,store_service}.json, and
-draws its picture."""
+"""Fills in the tables of docs/relaxed.md, and draws its picture. `make docs` runs this script.
+
+The numbers are from benchmarks/results/{stragglers,shared_weights,store_service}.json.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ def read(name: str) -> Result:
 
 
 def stragglers() -> Result:
-    """Results of the methods that there are; the file may have further ones, since removed."""
+    """Returns the results of the existing methods; the file may have results of removed ones."""
     document = read("stragglers")
     for run in document["runs"]:
         run["methods"] = {name: one for name, one in run["methods"].items() if name in METHODS}
@@ -42,9 +44,9 @@ def stragglers_table() -> Iterator[str]:
         rows.append([f"`{method}`", *cells, f"{made / possible:.2f}"])
     yield from machine([document])
     yield ""
-    yield f"Seconds to an accuracy of {document['target']} (*: not with every seed; not: not within"
-    yield f"{document['seconds']:g} s), and, with one rank 4 times slower, steps made, as a share of those that ranks"
-    yield "could make if none waited for another."
+    yield f"The first columns are the seconds to an accuracy of {document['target']}, by the slowness of one rank"
+    yield f"(*: not with every seed; not: not within {document['seconds']:g} s). The last column is for a rank 4 times"
+    yield "slower: the steps of all ranks, as a share of their steps if no rank waited for another."
     yield ""
     yield from table(["", *(f"{k:g}×" for k in slow), "share of steps"], rows)
 
@@ -65,7 +67,7 @@ def shared_weights_table() -> Iterator[str]:
 PAIRS = {
     "a server's rank (mpi4py: Send, apply, Recv) / ours": ("server", "ours"),
     "the rule's loop on private memory / ours": ("loop", "ours"),
-    "both ranks at once: with locks / without": ("both", "racy"),
+    "both ranks at the same time: with locks / without": ("both", "racy"),
 }
 
 
@@ -77,7 +79,7 @@ def store_service_table() -> Iterator[str]:
     for owner, what in (("sleeps", "sleeps"), ("loops", "runs a loop of Python")):
         median = statistics.median(answers["seconds"][owner]) * 1e3
         yield f"- 4 KB pushed and pulled while the owner's main thread {what}: {median:.3f} ms (median)."
-    yield f"- An open store that nobody asks anything: {answers['seconds']['idle']:.4f} of a core."
+    yield f"- An open store that gets no requests: {answers['seconds']['idle']:.4f} of a core."
     yield ""
     size, rate = steps["size"] >> 20, steps["rate"] / 1e6
     yield f"A step of {size} MB on {steps['ranks']} hosts of one rank, links of {rate:g} Mbit/s:"

@@ -1,7 +1,7 @@
-"""Writes ringcomm/_src/core/_core.pyi, what type checkers know of the extension, from its sources.
+"""Writes ringcomm/_src/core/_core.pyi from the extension's sources, for type checkers.
 
-Types of C become Python's; those of objects, and of results, are annotations in the sources. `--check`: writes nothing,
-and exits with 1 if the file is not what this would write.
+Types of C become Python's. Types of objects and results are annotations in the sources. `--check`
+writes nothing, and exits with status 1 if the file is out of date.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 
 CORE = Path(__file__).resolve().parent.parent / "ringcomm" / "_src" / "core"
 STUB = CORE / "_core.pyi"
-HEAD = '''"""The native core, as Python sees it: no policy here. Blocking calls release the GIL.
+HEAD = '''"""The interface of the native core. It has no policy. Blocking calls release the GIL.
 
-dtype, op and collective are indices into DTYPES, OPS and COLLECTIVES. Memory is passed as addresses: the caller keeps
-it alive. Errors are ringcomm.errors' exceptions. This file is written by docs/write_stub.py.
+dtype, op and collective are indices into DTYPES, OPS and COLLECTIVES. Memory is passed as
+addresses: the caller keeps it alive. Errors are the exceptions of ringcomm.errors.
+docs/write_stub.py writes this file.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,11 +36,11 @@ TYPES = {
     **{"object": "Any", "list": "list[Any]", "tuple": "tuple[Any, ...]", "dict": "dict[Any, Any]"},
 }
 LEFT_OUT = {"__dealloc__", "__del__", "__repr__", "__eq__"}
-BASES = {"InPlaceHandle": "Handle[Any]"}  # registered as one by ringcomm._src.arrays.handles
+BASES = {"InPlaceHandle": "Handle[Any]"}  # ringcomm._src.arrays.handles registers it as a subclass
 
 
 def split(text: str) -> list[str]:
-    """At commas outside of brackets."""
+    """Splits the text at commas outside of brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "([{") - (letter in ")]}")
@@ -57,7 +58,7 @@ def python_type(c_type: str) -> str:
 
 
 def parameter(text: str) -> str:
-    """As Python declares it: an argument with C's type, or an annotation, or neither."""
+    """Returns Python's declaration of an argument with a type of C, an annotation, or neither."""
     declared, equals, default = (part.strip() for part in text.partition("="))
     given = f" = {default}" if equals else ""
     if ":" in declared or declared in ("self", "*", "/"):
@@ -81,7 +82,7 @@ def header_end(lines: list[str], at: int) -> int:
 
 
 def docstring(lines: list[str], at: int) -> list[str]:
-    """Returns the lines of the docstring that begins at line `at`, or no lines if none begins there."""
+    """Returns the lines of the docstring that begins at line `at`; empty if none does."""
     if at == len(lines) or not lines[at].strip().startswith('"""'):
         return []
     end = at if lines[at].count('"""') == 2 else next(i for i in range(at + 1, len(lines)) if '"""' in lines[i])
@@ -94,7 +95,7 @@ def function(lines: list[str], at: int, is_property: bool, is_static: bool) -> I
     code, _, comment = header.partition("  #")
     found = re.match(r"(?:def|cpdef) +(?:([\w\[\]]+) +)?(\w+)\((.*)\)(?: -> (.*?))?(?: except.*?)?:(.*)$", code)
     if found is None:
-        raise ValueError(f"not understood: {header}")
+        raise ValueError(f"cannot parse the header of a function: {header}")
     c_result, name, arguments, result, body = found.groups()
     if name in LEFT_OUT:
         return
@@ -150,7 +151,7 @@ def main() -> int:
     written = text()
     if "--check" in sys.argv:
         if STUB.read_text() != written:
-            print("ringcomm/_src/core/_core.pyi is not what docs/write_stub.py writes: run it", file=sys.stderr)
+            print("ringcomm/_src/core/_core.pyi is out of date: run docs/write_stub.py", file=sys.stderr)
             return 1
         return 0
     STUB.write_text(written)

@@ -1,9 +1,9 @@
-"""Broadcasts and sums arrays in the memory of GPUs: CuPy's if CuPy is installed, else ringcomm's own.
+"""Broadcasts and sums arrays of GPUs: CuPy's if CuPy is installed, else ringcomm's.
 
 mpirun -n 4 python examples/cupy_allreduce.py
 
-Each rank uses one GPU of its host, by its local rank; several ranks may share one. Without a GPU, the program prints
-what is missing and ends with status 0.
+Each rank uses one GPU of its host, by its local rank; several ranks may share one. Without a GPU,
+the program prints what is missing and ends with status 0.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def on_gpu(values):
 def main():
     ringcomm.init()
     rank, size, comm = ringcomm.rank(), ringcomm.size(), ringcomm.communicator()
-    _, missing = devices.found()
+    _, missing = devices.count_or_reason()
     everybody = comm.allgather(np.array([not missing]))
     if not everybody.all():
         if rank == 0:

@@ -1,10 +1,11 @@
-"""A custom all-reduce: two rings in opposite directions at the same time, drawn, proved and run at native speed.
+"""A custom all-reduce of two rings in opposite directions: drawn, proved, run at native speed.
 
     mpirun -n 4 python examples/custom_algorithm.py
     ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4
 
-Half of the blocks are sent to the next rank and half to the previous rank. Neighbours with a full-duplex link thus use
-both of its directions. A rank sends as many bytes as in one ring, in as many rounds, with twice the messages.
+Half of the blocks are sent to the next rank and half to the previous rank. Neighbours with a
+full-duplex link thus use both of its directions. A rank sends the bytes of one ring in the same
+number of rounds, with twice the messages.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from ringcomm.algorithms import receive, reduce, send
 
 
 def two_rings(rank, size):
-    """Returns the rounds of `rank`: steps on 2 `size` blocks. The first half goes up, the other half down."""
+    """Returns the rounds of `rank` on 2 `size` blocks: half of them go up, half go down."""
     following, before = (rank + 1) % size, (rank - 1) % size
 
     def up(i):

@@ -1,8 +1,9 @@
-"""Trains a small network on scikit-learn's handwritten digits with JAX and optax, on as many ranks as mpirun starts.
+"""Trains a small network on scikit-learn's handwritten digits with JAX and optax, on all ranks.
 
     mpirun -n 2 python examples/jax_digits.py
 
-Every global batch is the same for any number of ranks; each rank computes its shard of it, and gradients are averaged.
+Every global batch is the same for any number of ranks; each rank computes its shard of it, and
+gradients are averaged.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""Trains a small CNN on scikit-learn's handwritten digits with Keras 3, on as many ranks as mpirun starts.
+"""Trains a small CNN on scikit-learn's handwritten digits with Keras 3, on all ranks.
 
     KERAS_BACKEND=jax mpirun -n 2 python examples/keras_digits.py        # or tensorflow, or torch
 
-Each rank fits on every n-th image, with the learning rate raised in proportion; gradients and metrics are averaged.
+Each rank fits on every n-th image, with the learning rate raised in proportion; gradients and
+metrics are averaged.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import ringcomm.keras as hvd
 if keras.backend.backend() == "torch":
     import torch
 
-    torch.set_num_threads(1)  # such small layers lose more by waiting for threads than they gain
+    torch.set_num_threads(1)  # small layers lose more by waiting for threads than they gain
 
 
 def load_data():

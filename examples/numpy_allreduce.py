@@ -10,9 +10,7 @@ import ringcomm
 
 
 def ordered():
-    """Uses a communicator: all ranks make the same calls in the same order, as with MPI. This is the fastest
-    interface.
-    """
+    """Uses a communicator, the fastest interface: ranks make the same calls in one order."""
     comm = ringcomm.Communicator(MPI.COMM_WORLD)
     x = np.full(5, comm.rank + 1.0, np.float32)
     total = comm.allreduce(x, op=ringcomm.Sum)
@@ -24,9 +22,7 @@ def ordered():
 
 
 def named():
-    """Uses named operations: ranks submit them in any order; ringcomm runs those that all ranks have submitted, and
-    fuses them.
-    """
+    """Uses named operations: ranks submit them in any order, and ringcomm may fuse them."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     names = [f"gradient {i}" for i in range(4)]

@@ -1,4 +1,4 @@
-"""Trains a linear classifier on scikit-learn's handwritten digits, on ranks that the tasks of a Spark job start.
+"""Trains a linear classifier on scikit-learn's digits, on the ranks of a Spark job's tasks.
 
     python examples/spark_digits.py --ranks 2        # or spark-submit
 

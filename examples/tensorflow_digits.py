@@ -1,8 +1,9 @@
-"""Trains a small network on scikit-learn's handwritten digits with TensorFlow, on as many ranks as mpirun starts.
+"""Trains a small network on scikit-learn's handwritten digits with TensorFlow, on all ranks.
 
     mpirun -n 2 python examples/tensorflow_digits.py
 
-Every global batch is the same for any number of ranks; each rank computes its shard of it, and gradients are averaged.
+Every global batch is the same for any number of ranks; each rank computes its shard of it, and
+gradients are averaged.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from sklearn.datasets import load_digits
 
 import ringcomm.tensorflow as hvd
 
-tf.config.threading.set_intra_op_parallelism_threads(1)  # such small layers lose more by waiting for threads
+tf.config.threading.set_intra_op_parallelism_threads(1)  # small layers lose time by waiting for threads
 
 
 def load_data():

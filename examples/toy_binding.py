@@ -1,4 +1,4 @@
-"""A binding of a toy framework, by both interfaces of ringcomm.bindings (docs/writing-a-binding.md).
+"""A binding of a toy framework by both interfaces of ringcomm.bindings (docs/writing-a-binding.md).
 
 ringrun -np 2 python examples/toy_binding.py
 """
@@ -47,7 +47,7 @@ class Graph:
 
 # ---- the first interface: ringcomm's functions take tensors ----------------------------------------------------------
 class TensorKind(bindings.NumPyKind):
-    """The kind of toy tensors. NumPy can view their memory, so it inherits from NumPyKind; results are tensors."""
+    """The kind of toy tensors: a NumPyKind, as NumPy can view their memory."""
 
     @staticmethod
     def source(x: Tensor) -> bindings.Buffer:
@@ -70,7 +70,7 @@ bindings.register_kind(lambda cls: issubclass(cls, Tensor), TensorKind)
 
 
 def average_gradients(gradients: dict[str, Tensor]) -> None:
-    """Averages gradients in place. All operations are in flight at the same time, and ringcomm fuses small ones."""
+    """Averages gradients in place. All operations are in flight; ringcomm fuses small ones."""
     handles = [ringcomm.allreduce_async_(gradient, name=name) for name, gradient in gradients.items()]
     for handle in handles:
         handle.wait()

@@ -1,9 +1,10 @@
-"""Trains a small transformer to continue English text, letter by letter, on as many ranks as mpirun starts.
+"""Trains a small transformer to continue English text, letter by letter, on all ranks.
 
     mpirun -n 2 python examples/train_char_lm.py
 
-The text is in every Python installation: its documentation (pydoc's topics), its licence and the docstrings of its
-modules. Rank 0 reads it and broadcasts it, so that all ranks train on the same text.
+The text is in every Python installation: its documentation (pydoc's topics), its licence and the
+docstrings of its modules. Rank 0 reads it and broadcasts it, so that all ranks train on the same
+text.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def parse_arguments():
 
 
 def read_text():
-    """Returns about 1 MB of English, from files that come with Python."""
+    """Returns about 1 MB of English, from files of Python's installation."""
     library = Path(sysconfig.get_paths()["stdlib"])
     pieces = [text for _, text in sorted(pydoc_data.topics.topics.items())]
     pieces += [

@@ -1,9 +1,10 @@
-"""Trains a small CNN on scikit-learn's handwritten digits, on as many ranks as mpirun starts.
+"""Trains a small CNN on scikit-learn's handwritten digits, on all ranks that mpirun starts.
 
     mpirun -n 2 python examples/train_digits.py                  # --device cuda: on GPUs
 
-Every global batch is the same for any number of ranks; each rank computes its shard of it, and gradients are summed.
-Training therefore gives the result of one process, up to the rounding of sums (compare with --dtype float64 --save).
+Every global batch is the same for any number of ranks; each rank computes its shard of it, and
+gradients are summed. Training therefore gives the result of one process, up to the rounding of sums
+(compare with --dtype float64 --save).
 """
 
 import argparse
@@ -72,9 +73,7 @@ def make_model():
 
 
 def shard(items):
-    """Returns this rank's shard of a global batch. Shards may differ by one item, which sums of losses and gradients
-    allow.
-    """
+    """Returns this rank's shard of a global batch; sums allow shards that differ by one item."""
     return torch.tensor_split(items, hvd.size())[hvd.rank()]
 
 
@@ -170,7 +169,7 @@ def plot_losses(losses, accuracy, folder):
 def main():
     options = parse_arguments()
     hvd.init()
-    torch.set_num_threads(1)  # such small layers lose more by waiting for threads than they gain
+    torch.set_num_threads(1)  # small layers lose more by waiting for threads than they gain
     torch.manual_seed(options.seed + hvd.rank())  # different weights on each rank, until rank 0's are broadcast
     dtype, device = getattr(torch, options.dtype), device_of(options)
     train_images, train_labels, test_images, test_labels = load_data(dtype, device)

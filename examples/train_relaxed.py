@@ -1,10 +1,10 @@
-"""Trains a small network on handwritten digits on ranks that need not wait for each other; one rank may be slow.
+"""Trains a small network on digits by relaxed methods, in which ranks do not wait for a slow one.
 
     mpirun -n 4 python examples/train_relaxed.py --method timed --straggler 4
 
-Every step takes --unit milliseconds, and --straggler times as long on the last rank. The program prints when the
-method's model reached the accuracy --target on the test images, and its last accuracy. `--method all` compares all
-methods.
+Every step takes --unit milliseconds, and --straggler times as long on the last rank. The program
+prints when the method's model reached the accuracy --target on the test images, and its last
+accuracy. `--method all` compares all methods.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def accuracy(model, images, labels):
 
 
 class Watch:
-    """A monitor of the method's model on rank 0: evaluates it when it has changed, but not too often."""
+    """A monitor of the method's model on rank 0: evaluates it after changes, not too often."""
 
     def __init__(self, optimizer, model, data):
         self.optimizer, self.model, self.test = optimizer, model, data[2:]

@@ -2,10 +2,10 @@
 
 There are two interfaces::
 
-    comm = ringcomm.Communicator(MPI.COMM_WORLD)                     # ordered calls: MPI's semantics, lowest latency
+    comm = ringcomm.Communicator(MPI.COMM_WORLD)  # ordered calls: MPI's semantics, lowest latency
     y = comm.allreduce(x, op=ringcomm.Sum, algorithm="ring")
 
-    ringcomm.init()                                                  # named operations: any order, fused, checked
+    ringcomm.init()  # named operations: any order, fused, checked
     h = ringcomm.allreduce_async(g, name="layer1.weight")
     y = ringcomm.synchronize(h)
 

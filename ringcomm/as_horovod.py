@@ -3,13 +3,13 @@
 There are three ways; the first two change no file::
 
     ringrun -np 2 --as-horovod python train.py
-    mpirun -n 2 python -m ringcomm.as_horovod train.py        # or: -m ringcomm.as_horovod -m package.module
-    import ringcomm.as_horovod                                # before anything imports horovod
+    mpirun -n 2 python -m ringcomm.as_horovod train.py  # or: -m package.module
+    import ringcomm.as_horovod                          # before anything imports horovod
 
-Then ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all their
-submodules, are the modules of ``ringcomm`` themselves, not copies. So ``is`` and ``isinstance`` hold
-between the two names. ``horovod`` and ``horovod.runner`` contain ``run``. Other modules of Horovod
-raise ImportError. An installed Horovod is not used.
+After this, ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all
+their submodules, are the modules of ``ringcomm`` themselves, not copies. So a class is the same
+object under both names. ``horovod`` and ``horovod.runner`` contain ``run``. Other modules of
+Horovod raise ImportError. An installed Horovod is not used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Alias(Loader):
         self._name = name
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Returns None for an empty module. `exec_module` replaces it, so that the real one keeps its name and spec."""
+        """Returns None: Python then makes an empty module, which `exec_module` replaces."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = importlib.import_module(self._name)
@@ -60,8 +60,8 @@ class _Finder(MetaPathFinder):
         if rest.partition(".")[0] not in _SERVED or find_spec(ours) is None:
             names = ", ".join(f"horovod.{name}" for name in _SERVED if find_spec(f"ringcomm.{name}"))
             raise ModuleNotFoundError(
-                f"{fullname} has no counterpart in ringcomm, which stands in for Horovod here and serves {names} and "
-                "horovod.run",
+                f"{fullname} has no counterpart in ringcomm, which replaces Horovod in this program; available are "
+                f"{names} and horovod.run",
                 name=fullname,
             )
         return ModuleSpec(fullname, _Alias(ours), is_package=True)
@@ -69,7 +69,7 @@ class _Finder(MetaPathFinder):
 
 def _package(name: str) -> ModuleType:
     """Returns a package that contains only `run`, for modules without a counterpart in ringcomm."""
-    module = ModuleType(name, "Horovod's interface, by ringcomm.")
+    module = ModuleType(name, "Horovod's interface, implemented by ringcomm.")
     module.__path__ = []
     module.__dict__.update({"run": run, "__version__": VERSION, "__file__": __file__})
     return module
@@ -78,17 +78,17 @@ def _package(name: str) -> ModuleType:
 def _install() -> None:
     present = sys.modules.get("horovod")
     if present is not None and not str(getattr(present, "__file__", "")).startswith(shims.FOLDER):
-        raise ImportError(f"horovod is imported already ({present!r}): import ringcomm.as_horovod before that")
-    other = PathFinder.find_spec("horovod", [place for place in sys.path if place != shims.FOLDER])
-    if other is not None and other.origin and _first():
-        logger.warning("horovod is ringcomm in this program, and not what is installed in %s", other.origin)
+        raise ImportError(f"horovod has already been imported ({present!r}): import ringcomm.as_horovod before it")
+    installed = PathFinder.find_spec("horovod", [folder for folder in sys.path if folder != shims.FOLDER])
+    if installed is not None and installed.origin and _is_first_rank():
+        logger.warning("in this program horovod is ringcomm, not the package installed in %s", installed.origin)
     sys.meta_path.insert(0, _Finder())
     sys.modules["horovod"] = _package("horovod")
     runner = _package("horovod.runner")
     sys.modules["horovod.runner"] = sys.modules["horovod"].__dict__["runner"] = runner
 
 
-def _first() -> bool:
+def _is_first_rank() -> bool:
     """Returns True if this is rank 0 according to the launcher's variables."""
     from ringcomm._src.launch.rank import RANK_VARIABLES, first_number
 
@@ -96,7 +96,7 @@ def _first() -> bool:
 
 
 def main() -> None:
-    """Replaces this process by an interpreter with the same arguments and `horovod` first in its path."""
+    """Replaces this process by an interpreter that imports ringcomm as ``horovod``."""
     arguments = sys.argv[1:]
     if not arguments or arguments[0] in ("-h", "--help"):
         sys.exit("usage: python -m ringcomm.as_horovod train.py ..., or python -m ringcomm.as_horovod -m module ...")

@@ -1,7 +1,7 @@
 """The interface for bindings of other frameworks; docs/writing-a-binding.md shows an example.
 
-It has two parts. A :class:`Kind` describes where the memory of a framework's arrays is. Then every
-function of ringcomm takes and returns these arrays. A *graph operation* is one
+It has two parts. A :class:`Kind` describes where the memory of a framework's arrays is. Once it is
+registered, every function of ringcomm takes and returns these arrays. A *graph operation* is one
 collective of a graph that is built once and run often. Call :func:`make_graph_op` when the graph is
 built, and :func:`run_graph_op` (or the functions for C) at every run.
 """

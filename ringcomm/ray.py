@@ -9,12 +9,13 @@
     results = executor.run(train, args=[0.1])  # one result per rank, in order
     executor.shutdown()
 
-Each actor is one rank. :mod:`ringcomm._src.platform.pmi` starts MPI in the actors, which must be MPICH.
+Each actor is one rank. :mod:`ringcomm._src.platform.pmi` starts MPI in the actors; it supports
+MPICH only.
 """
 
-from ringcomm._src.base.installed import lacks
+from ringcomm._src.base.installed import missing_message
 
-if _missing := lacks("ray", "ringcomm.ray"):
+if _missing := missing_message("ray", "ringcomm.ray"):
     raise ImportError(_missing)
 
 from ringcomm._src.launch.ray_runner import RayExecutor

@@ -7,8 +7,8 @@
     results = ringcomm.spark.run(train, args=(0.1,), num_proc=4)  # one result per rank, in order
 
 The job is one barrier stage. Each task starts one rank as a child process, because Spark uses a
-Python worker for several tasks, and a process cannot start MPI twice. The task is the rank's process
-manager (:mod:`ringcomm._src.platform.pmi`), so MPI must be MPICH.
+Python worker for several tasks, and a process cannot start MPI twice. The task is the rank's
+process manager (:mod:`ringcomm._src.platform.pmi`), so MPI must be MPICH.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from ringcomm._src.base.installed import lacks
+from ringcomm._src.base.installed import missing_message
 from ringcomm._src.elastic.agent.processes import die_with_parent
 from ringcomm._src.launch.call import report
 from ringcomm._src.launch.function import ADDRESS, Exchange, dumps
 from ringcomm._src.launch.settings import INTERFACE_VARIABLES
 from ringcomm._src.platform import pmi
 
-if _missing := lacks("pyspark", "ringcomm.spark"):
+if _missing := missing_message("pyspark", "ringcomm.spark"):
     raise ImportError(_missing)
 
 import pyspark
@@ -48,7 +48,7 @@ logger = logging.getLogger("ringcomm")
 
 @dataclass
 class _Task:
-    """Starts one rank in a Spark task and waits for its end. If it raises, Spark ends the other tasks of the job."""
+    """Starts one rank in a Spark task and waits for its end. Errors end the Spark job."""
 
     size: int
     variables: Mapping[str, str]
@@ -71,7 +71,7 @@ class _Task:
         yield output[0] or b"", output[1] or b""
 
     def _run(self, context: BarrierTaskContext, rank: int) -> tuple[int, bytes | None, bytes | None]:
-        space = pmi.GatheredSpace(lambda new: [json.loads(it) for it in context.allGather(json.dumps(new))])
+        space = pmi.GatheredSpace(lambda new: [json.loads(text) for text in context.allGather(json.dumps(new))])
         manager = pmi.Manager(space, rank, self.size)
         path = {"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}
         pipe = subprocess.PIPE if self.captured else None
@@ -107,34 +107,65 @@ def run(
     prefix_output_with_timestamp: bool = False,
     executable: str | None = None,
 ) -> list[Any]:
-    """Calls ``fn(*args, **kwargs)`` on every rank of a new job and returns the results, in the order of ranks.
+    """Calls ``fn(*args, **kwargs)`` on every rank of a new job and returns the results.
 
-    The function calls :func:`ringcomm.init` itself. Function, arguments and results are pickled. The
-    arguments are those of ``horovod.spark.run``.
+    The function calls :func:`ringcomm.init` itself. Function, arguments and results are pickled.
+    The arguments are those of ``horovod.spark.run``.
 
-    Args:
-        num_proc: number of ranks; by default ``spark.default.parallelism``. Spark must be able to run
-            this number of tasks at the same time.
-        start_timeout: seconds in which all ranks must have started; by default
-            HOROVOD_SPARK_START_TIMEOUT, or 600.
-        env: variables for the environment of the ranks.
-        stdout, stderr: if one is given, the ranks' output is written there after the job has succeeded.
-            Otherwise it is in the logs of Spark's executors.
-        verbose: 0 logs nothing.
-        nics: names of the network interfaces that ranks may use.
-        executable: the ranks' Python; by default that of Spark's tasks.
-        use_mpi, use_gloo, extra_mpi_args, prefix_output_with_timestamp: accepted; without effect.
+    Parameters
+    ----------
+    fn : Callable[..., Any]
+        The function that every rank calls.
+    args : Sequence[Any]
+        Positional arguments of `fn`.
+    kwargs : Mapping[str, Any]
+        Keyword arguments of `fn`.
+    num_proc : int | None
+        Number of ranks; by default ``spark.default.parallelism``. Spark must be able to run this
+        number of tasks at the same time.
+    start_timeout : float | None
+        Seconds in which all ranks must have started; by default HOROVOD_SPARK_START_TIMEOUT, or
+        600.
+    env : Mapping[str, str] | None
+        Variables for the environment of the ranks.
+    stdout, stderr : IO[str] | None
+        Text files to which the ranks' output is written after the job has succeeded. If neither is
+        given, the output stays in the logs of Spark's executors.
+    verbose : int
+        0 logs nothing.
+    nics : Iterable[str] | None
+        Names of the network interfaces that ranks may use.
+    executable : str | None
+        Python interpreter of the ranks; by default the one that runs Spark's tasks.
+    use_mpi, use_gloo, extra_mpi_args, prefix_output_with_timestamp
+        Accepted without effect.
 
-    Raises:
-        The exception that a rank raised, with the rank's traceback as ``__cause__``. If several ranks
-        raised, the first exception that is not the consequence of another one.
-        RuntimeError: there is no SparkContext, or the job failed otherwise.
-        TimeoutError: the ranks have not started in time.
-        ValueError: the function cannot be pickled.
+    Returns
+    -------
+    list[Any]
+        The results, by rank.
+
+    Raises
+    ------
+    Exception
+        The exception that a rank raised, with the rank's traceback as ``__cause__``. If several
+        ranks raised one, the first that is not a consequence of another rank's failure.
+    RuntimeError
+        There is no SparkContext, or the job failed otherwise.
+    TimeoutError
+        The ranks have not started in time.
+    ValueError
+        The function cannot be pickled, or num_proc is less than 1.
+
+    Examples
+    --------
+    In a program with an active SparkSession::
+
+        ringcomm.spark.run(lambda scale: scale * 2, args=(21,), num_proc=2)  # [42, 42]
     """
     context = pyspark.SparkContext._active_spark_context
     if context is None:
-        raise RuntimeError("there is no active SparkContext: make a SparkSession before ringcomm.spark.run")
+        raise RuntimeError("there is no active SparkContext: create a SparkSession before ringcomm.spark.run")
     size = context.defaultParallelism if num_proc is None else num_proc
     limit = float(os.environ.get(_START_TIMEOUT, 600)) if start_timeout is None else start_timeout
     if size < 1:
@@ -144,44 +175,44 @@ def run(
     payload = pickle.dumps((sys.path, dumps((fn, tuple(args), dict(kwargs)))))
     group = f"ringcomm.spark.run {id(payload)}"
     outputs: list[tuple[bytes, bytes]] = []
-    troubles: list[Exception] = []
+    failures: list[Exception] = []
 
-    def in_spark() -> None:
+    def run_stage() -> None:
         try:
             context.setJobGroup(group, "ringcomm.spark.run", interruptOnCancel=True)
             outputs.extend(context.parallelize(range(size), size).barrier().mapPartitions(task).collect())
         except Exception as error:
-            troubles.append(error)
+            failures.append(error)
 
     with Exchange(payload, remote=not context.master.startswith("local")) as exchange:
         variables = exchange.variables
-        if not variables[ADDRESS].startswith("/"):  # executors reach the driver by this name
+        if not variables[ADDRESS].startswith("/"):  # TCP: executors use spark.driver.host
             variables[ADDRESS] = f"{context.getConf().get('spark.driver.host')}:{variables[ADDRESS].rpartition(':')[2]}"
         interfaces = dict.fromkeys(INTERFACE_VARIABLES, ",".join(nics)) if nics else {}
         task = _Task(size, {**interfaces, **(env or {}), **variables}, executable, bool(stdout or stderr))
-        job = InheritableThread(target=in_spark, daemon=True)
+        job = InheritableThread(target=run_stage, daemon=True)
         job.start()
         try:
-            late = _wait(job, exchange, size, limit)
+            missing = _wait(job, exchange, size, limit)
         finally:  # also after Ctrl-C
             if job.is_alive():
                 context.cancelJobGroup(group)
                 job.join(_ENDING)
-    if late:
+    if missing:
         raise TimeoutError(
-            f"ranks {late} of {size} have not started within {limit:g} s: check that Spark can run {size} tasks at "
-            "the same time, or raise start_timeout"
+            f"ranks {missing} of {size} have not started within {limit:g} s: check that Spark can run {size} tasks at "
+            "the same time, or increase start_timeout"
         )
-    for at, stream in enumerate((stdout, stderr)):
+    for index, stream in enumerate((stdout, stderr)):
         if stream:
-            stream.write("".join(output[at].decode(errors="replace") for output in outputs))
-    if troubles and not exchange.failed:
-        raise RuntimeError(f"the job in Spark has failed: {troubles[0]}") from troubles[0]
+            stream.write("".join(output[index].decode(errors="replace") for output in outputs))
+    if failures and not exchange.failed:
+        raise RuntimeError(f"the Spark job has failed: {failures[0]}") from failures[0]
     return exchange.results(size, int(not outputs))
 
 
 def _wait(job: InheritableThread, exchange: Exchange, size: int, limit: float) -> list[int]:
-    """Waits for the end of the job. After a rank's error, waits a limited time for the other ranks to end.
+    """Waits until the job ends; after a rank's error, waits at most `_ENDING` seconds.
 
     Returns the ranks that have not started within `limit` seconds.
     """

@@ -19,19 +19,40 @@ Result = TypeVar("Result")
 
 
 def run(size: int, fn: Callable[..., Result], *args: Any, config: Config | None = None) -> list[Result]:
-    """Runs ``fn(comm, *args)`` on ``size`` ranks, each a thread with a separate :class:`ringcomm.Communicator`.
+    """Runs ``fn(comm, *args)`` on ``size`` ranks, each a thread with its own communicator.
 
-    Args:
-        size: number of ranks, at least 1.
-        fn: the program; every rank runs it.
-        config: options; ``Config(shared_memory="off")`` makes the ranks exchange messages instead of
-            sharing memory.
+    Parameters
+    ----------
+    size : int
+        Number of ranks, at least 1.
+    fn : Callable[..., Result]
+        The function that every rank calls. Its first argument is this rank's
+        :class:`ringcomm.Communicator`, which `run` closes.
+    *args : Any
+        Further arguments of `fn`, identical on all ranks.
+    config : Config | None
+        Options; ``Config(shared_memory="off")`` makes the ranks exchange messages instead of
+        sharing memory.
 
-    Returns:
+    Returns
+    -------
+    list[Result]
         The results of ``fn``, by rank.
 
-    Raises:
-        The first exception of a rank; ranks that waited for that rank are released.
+    Raises
+    ------
+    BaseException
+        The first exception that is not a consequence of another rank's failure. Ranks that wait for
+        a failed rank get PeerLostError.
+    ValueError
+        `size` is less than 1.
+
+    Examples
+    --------
+    >>> def program(comm):
+    ...     return comm.allreduce(np.full(2, comm.rank)).tolist()
+    >>> ringcomm.threads.run(3, program)
+    [[3, 3], [3, 3], [3, 3]]
     """
     if (size := arguments.integer("threads.run: size", size)) < 1:
         raise ValueError(f"size must be at least 1, not {size}")

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis looks for examples here, and the jobs of ranks that run many cases."""
+"""Parts that all tests share: hypothesis profiles, and jobs of ranks that run many cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import mpi_case
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Machines differ in speed, and a first example compiles nothing but allocates a lot: no deadline per example.
+# Machines differ in speed, and a first example compiles nothing but allocates a lot: no deadline
+# per example.
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -14,8 +14,8 @@ std::vector<std::int64_t> Entry::numbers() const {
 
 std::shared_ptr<Entry> Account::entry(std::string_view operation, std::string_view algorithm) {
   const std::lock_guard lock(mutex_);
-  for (const auto& one : entries_) {
-    if (one->operation == operation && one->algorithm == algorithm) return one;
+  for (const auto& entry : entries_) {
+    if (entry->operation == operation && entry->algorithm == algorithm) return entry;
   }
   return entries_.emplace_back(std::make_shared<Entry>(operation, algorithm));
 }

@@ -45,7 +45,7 @@ struct Traffic {
 
 // Effect of encoders (wire formats) on the sent elements.
 struct EncodingCount {
-  Count saved;  // bytes that encoding avoided to send; negative (modulo 2^64) if a short piece grew
+  Count saved;  // bytes that encoding saved; negative (modulo 2^64) if it made short blocks longer
   Count ns;     // time of encoding and decoding, in ns; counted only if the account is timed
   void take(EncodingCount& other) {
     if (other.saved.value() != 0) saved += other.saved.take();
@@ -53,7 +53,7 @@ struct EncodingCount {
   }
 };
 
-// The numbers of one operation run by one algorithm.
+// Counts of one operation, run by one algorithm.
 struct Entry {
   Entry(std::string_view its_operation, std::string_view its_algorithm)
       : operation(its_operation), algorithm(its_algorithm) {}
@@ -78,8 +78,8 @@ class Account {
  public:
   explicit Account(bool timed = false) : timed_(timed) {}
   bool timed() const { return timed_; }  // false: no code reads a clock for the account
-  // Returns the entry, which is created if missing. Thread-safe. The writer holds the
-  // pointer while it writes.
+  // Returns the entry, which is created if missing. Thread-safe. The caller must hold the pointer
+  // while it writes to the entry.
   std::shared_ptr<Entry> entry(std::string_view operation, std::string_view algorithm);
   std::vector<std::shared_ptr<Entry>> entries() const;
 

@@ -1,5 +1,4 @@
-// Runs the registered actions through pthread_atfork: lock before the fork, unlock after it in
-// parent and child.
+// Runs registered actions by pthread_atfork: lock before a fork, unlock after it in both processes.
 #include "base/at_fork.hpp"
 
 #include <pthread.h>
@@ -20,8 +19,8 @@ struct Registry {
 };
 
 Registry& registry() {
-  static Registry* const one = new Registry;
-  return *one;
+  static Registry* const registry = new Registry;
+  return *registry;
 }
 
 void Registry::before() {

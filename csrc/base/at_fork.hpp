@@ -1,5 +1,6 @@
-// Keeps objects consistent in a forked child. The process holds their locks while it forks, because
-// a child lacks the other threads, which may be in the middle of a change.
+// Keeps objects consistent in a forked child. The process locks them before it forks and unlocks
+// them afterwards. Otherwise another thread could be in the middle of a change, which the child
+// could never complete: only the forking thread exists there.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,4 @@
-// Describes one collective as a rank submits it to a channel: buffers, operation, and hints for one
-// route.
+// Describes one collective as a rank submits it to a channel: buffers, operation, and hints.
 #pragma once
 
 #include <cstddef>
@@ -39,24 +38,22 @@ struct CallBuffers {
   const void* input = nullptr;
   void* output = nullptr;
   std::shared_ptr<MemoryLocation> place;  // location of all buffers; null: host memory
-  // The array is on a device on every rank, wherever a placeholder's buffers are.
+  // True: the array is on a device on every rank. The buffers of a placeholder may be elsewhere.
   bool on_device = false;
-  // If Channel::takes_fragments: the array is the concatenation of these; input and output are
-  // unused.
+  // The array in pieces, if Channel::takes_fragments(). Then input and output are unused.
   std::vector<Fragment> fragments;
   std::vector<void*> output_per_rank;  // an ordered all-gather's output for each rank's part; empty: `output` holds all
   std::vector<std::size_t> fused_counts;  // element counts of the fused tensors, in order; empty: one tensor
 };
 
-// The operation. Ranks compare it: it is equal on every rank, except for the counts of an
-// all-to-all.
+// The operation. Ranks compare it; only the counts of an all-to-all may differ.
 struct CallSpec {
   Collective collective = Collective::allreduce;
   DType dtype = DType::float32;  // collectives that only move bytes accept any dtype of the right size
   Op op = Op::sum;
   int root = 0;  // group rank
-  // Elements of the buffer: allreduce, reduce, broadcast, scan, exscan. Alltoall: elements of a
-  // row, for error messages; 0: unknown.
+  // Elements of the buffer, for allreduce, reduce, broadcast, scan and exscan. For alltoall:
+  // elements of a row, for error messages; 0: unknown.
   std::size_t count = 0;
   kernels::Scale pre, post;
   // Encoding of the elements in a schedule's messages. Data in shared memory is not encoded,
@@ -73,17 +70,18 @@ struct CallSpec {
   std::string name, shape_text;
 };
 
-// A collective as the core executes it. It lives until its task is done, because passes refer to
-// it. The members declared here each serve one route.
+// A collective as the core executes it. The call must live until its task is done, because passes
+// refer to the call.
 struct Call : CallBuffers, CallSpec {
   Feedback* feedback = nullptr;          // residuals of encoders; may be null; outlives the call
   std::uint64_t tensor = 0;              // key of this call's residuals in `feedback`
   Speculation* speculation = nullptr;    // for an exchange of counts; lives as long as the buffers
   bool agreed = false;                   // the engine has compared the descriptors already
   const Call* enclosing_call = nullptr;  // the call that ranks compare instead of this one, which is a part of it
-  bool is_subcall = false;               // part of another call, which is counted instead
-  // Some ranks have joined and contribute placeholders; other ranks scale their inputs first.
-  bool stand_ins = false;
+  bool is_subcall = false;               // part of another call; only that call is counted
+  // Some ranks have joined and contribute placeholders. The other ranks scale their inputs before
+  // the call.
+  bool has_placeholders = false;
 
   std::size_t elements() const {  // elements of the complete buffer
     return collective == Collective::barrier ? 0 : has_blocks(collective) ? total(counts) : count;

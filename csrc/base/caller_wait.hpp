@@ -13,10 +13,10 @@ namespace ringcomm {
 class StallReport {
  public:
   struct Text {
-    std::string what, why;  // "rank 3 waits in WHAT since 60 s: WHY"; without a `why` the text ends before the colon
+    std::string what, why;  // "rank 3 has been waiting 60 s in WHAT; WHY", without "; WHY" if `why` is empty
   };
 
-  StallReport(int rank, double every_seconds);  // 0: never
+  StallReport(int rank, double every_seconds);  // every_seconds 0: prints no report
   void moved() { since_ = 0; }
   // Records that there is no progress at `now` (in now_ns()'s time). If a report is due, calls
   // `text`, which returns a Text, and prints it.
@@ -44,14 +44,14 @@ class CallerWait {
       : interrupted_(interrupted), stall_(rank, warn_seconds) {}
 
   void moved() { stall_.moved(); }
-  std::int64_t asks_next() const { return asked_ + kAskEvery; }  // when look() checks for Ctrl-C next
+  std::int64_t next_check_ns() const { return checked_ns_ + kCheckEvery; }  // when look() checks for Ctrl-C next
   // Checks for Ctrl-C and reports stalls; the waiting caller calls it repeatedly. Throws
-  // Error(interrupted) after Ctrl-C. `text` is StallReport's.
+  // Error(interrupted) after Ctrl-C. `text`: see StallReport::blocked().
   template <class MakeText>
   void look(std::int64_t now, MakeText&& text) {
-    if (asked_ == 0) asked_ = now;
-    if (now - asked_ >= kAskEvery) {
-      asked_ = now;
+    if (checked_ns_ == 0) checked_ns_ = now;
+    if (now - checked_ns_ >= kCheckEvery) {
+      checked_ns_ = now;
       if (interrupted_ && interrupted_()) throw Error(ErrorKind::interrupted, "interrupted");
     }
     stall_.blocked(now, text);
@@ -61,11 +61,11 @@ class CallerWait {
   }
 
  private:
-  static constexpr std::int64_t kAskEvery = 50'000'000;  // ns
+  static constexpr std::int64_t kCheckEvery = 50'000'000;  // ns
 
   bool (*const interrupted_)();
   StallReport stall_;
-  std::int64_t asked_ = 0;
+  std::int64_t checked_ns_ = 0;
 };
 
 }  // namespace ringcomm

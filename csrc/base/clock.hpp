@@ -1,5 +1,4 @@
-// Provides the clock of the library and Backoff, the policy of waiting loops: spin, yield or sleep
-// between two polls.
+// Provides the clock, and Backoff, the policy of waiting loops: spin, yield or sleep between polls.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +39,8 @@ inline void cpu_relax() {
 #endif
 }
 
-inline constexpr std::int64_t kYieldBetweenHosts = 300'000;  // ns a wait for other hosts polls before it sleeps
+// Time for which a wait for other hosts polls before it sleeps, in ns.
+inline constexpr std::int64_t kYieldBetweenHosts = 300'000;
 
 // A wait policy: spin, then yield, then sleep for longer and longer. If ranks share cores, the
 // yields give the core to the rank that is waited for. MPI cannot wake a sleeper, so a wait for
@@ -51,23 +51,23 @@ class Backoff {
   // doubles the sleeps; a larger value polls more often.
   explicit Backoff(std::chrono::nanoseconds longest_sleep, int spins = 64, int yields = 64, int part = 1)
       : longest_(longest_sleep), spins_(spins), yields_(yields), part_(part) {}
-  // Sets minimum times for spinning and yielding. Waits between ranks of one host are short, and
-  // waking a sleeper takes longer than most of them.
-  // A yield may give a time slice to another process. So spin while every rank has a core to
-  // itself. If another process took this core, sleep: the peer wakes a sleeper, which the scheduler
-  // then runs first.
-  // If `spin_ns` is 0 (ranks share cores), the awaited rank may need this core: poll only a few
-  // times.
+  // Sets minimum times for spinning and yielding. Most waits between ranks of one host are shorter
+  // than the time in which a sleeper wakes up.
+  // A yield may give a time slice to another process, so a rank that has a core to itself spins. If
+  // another process took the core, the wait sleeps: when the peer wakes the sleeper, the scheduler
+  // runs it before that process.
+  // If `spin_ns` is 0, ranks share cores, and the awaited rank may need this core: polls only a few
+  // times before it yields.
   void insist(std::int64_t spin_ns, std::int64_t yield_ns) {
     timed_ = true;
     if (spin_ns == 0) spins_ = std::min(spins_, kFewLooks);
     spin_ns_ = spin_ns;
     yield_ns_ = yield_ns;
   }
-  // Yields from the first poll on, for at least `yield_ns`. It is for waits on other hosts. An
-  // answer takes longer than the turns of the other ranks of this core, and one of them may be
-  // about to produce it.
-  void yield_at_once(std::int64_t yield_ns) {
+  // Yields from the first poll on, for at least `yield_ns`. Use it in waits for other hosts. Their
+  // answers take so long that the other ranks of this core can run in the meantime, and an answer
+  // may depend on these ranks.
+  void yield_immediately(std::int64_t yield_ns) {
     spins_ = 0;
     insist(0, yield_ns);
   }
@@ -97,8 +97,8 @@ class Backoff {
   }
 
  private:
-  static constexpr int kFewLooks = 8;              // they take as long as one yield
-  static constexpr std::int64_t kSlice = 300'000;  // ns between two polls after which another process must have run
+  static constexpr int kFewLooks = 8;              // these polls take as long as one yield
+  static constexpr std::int64_t kSlice = 300'000;  // ns; more time between two polls: another process ran
 
   bool within(bool phase_ends, std::int64_t ns) {
     if (!phase_ends || !timed_) return false;

@@ -1,10 +1,10 @@
 // Defines how arrays are cut. All code that works on an array piece by piece uses these terms:
 //
 //   array      |--------- block 0 ---------|---- block 1 ----|------ block 2 ------|
-//   cuts       |  0   |  1   |  2   |  3   |  0   |  1   | 2 |  0   |  1   |  2   ||   `each` elements; the last: less
-//   segment 1         |  1   |             +      |  1   |   +      |  1   |           the pieces in flight together,
+//   cuts       |  0   |  1   |  2   |  3   |  0   |  1   | 2 |  0   |  1   |  2   ||   `each` elements; the last: fewer
+//   segment 1         |  1   |             +      |  1   |   +      |  1   |           cut 1 of each block, in flight
 //   stored as  | 1 of block 0 | 1 of block 1 | 1 of block 2 |                          in slots of `each` elements
-//   slices     | a | b | c |                                                           of a cut: a, b, c work on it
+//   slices     | a | b | c |                                                           of a cut, for ranks a, b, c
 //
 // A block is the part of one rank (or one host) in an all-gather, a reduce-scatter or an
 // all-to-all. In other collectives the array is one block. The array may be stored in several
@@ -45,8 +45,8 @@ inline constexpr Part slice_of(std::size_t count, std::size_t item, int ranks, i
   return split(count, static_cast<std::size_t>(ranks), static_cast<std::size_t>(rank), kLine / item);
 }
 
-// Returns cut k of `count` elements in cuts of `each`, and the number of cuts: at least one, so
-// that empty calls run too.
+// cut_of() returns cut k of `count` elements that are cut every `each` elements. cuts_in() returns
+// the number of cuts: at least one, so that empty calls run too.
 inline constexpr Part cut_of(std::size_t count, std::size_t each, std::size_t k) {
   const std::size_t first = std::min(count, k * each);
   return {first, std::min(each, count - first)};
@@ -54,13 +54,14 @@ inline constexpr Part cut_of(std::size_t count, std::size_t each, std::size_t k)
 inline constexpr std::size_t cuts_in(std::size_t count, std::size_t each) {
   return std::max<std::size_t>(1, count / each + (count % each != 0));
 }
-// Returns the elements of a cut, in complete cache lines, so that a segment of one cut of every
-// block has about `segment_bytes` bytes.
+// Returns the number of elements of a cut: a multiple of a cache line, for which a segment (one cut
+// of every block) has about `segment_bytes` bytes.
 inline constexpr std::size_t cut_for(std::size_t segment_bytes, std::size_t item, std::size_t blocks = 1) {
   return std::max<std::size_t>(1, segment_bytes / blocks / kLine) * (kLine / item);
 }
 
-// Returns the elements of all blocks, and of the blocks before `block`.
+// total() returns the number of elements of all blocks, start_of() that of the blocks before
+// `block`.
 inline std::size_t total(const std::vector<std::size_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
@@ -95,9 +96,9 @@ class Cuts {
     const Part part = cut_of(count(block), each_, k);
     return {start(block) + part.first, part.count};
   }
-  Part cut(std::size_t k) const { return cut_of(longest_, each_, k); }  // in its block
+  Part cut(std::size_t k) const { return cut_of(longest_, each_, k); }  // relative to the start of its block
 
-  // Start of a block's cut in the segment, and length of the segment.
+  // slot() returns the start of a block's cut in a segment; segment(), the length of a segment.
   std::size_t slot(std::size_t block) const { return block * each_; }
   std::size_t segment() const { return slot(blocks() - 1) + longest_cut(); }
 
@@ -112,15 +113,16 @@ class Stretches {
   void add(std::size_t count) { ends_.push_back(total() + count); }  // without any add(): one unbounded stretch
   std::size_t total() const { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Calls act(stretch, first element in it, elements of the part before it, elements) for each
-  // non-empty stretch of `part`.
+  // Calls act(index, first, done, count) for each stretch that holds elements of `part`: `count`
+  // elements from element `first` of the stretch on. `done`: elements of `part` in earlier
+  // stretches.
   template <class Act>
   void each(Part part, Act act) const {
     if (ends_.empty()) {
       if (part.count > 0) act(std::size_t{0}, part.first, std::size_t{0}, part.count);
       return;
     }
-    // an empty stretch begins where the next one does
+    // the first stretch that ends after part.first; empty stretches there are skipped
     auto end = std::upper_bound(ends_.begin(), ends_.end(), part.first);
     for (std::size_t done = 0; done < part.count; ++end) {
       const auto index = static_cast<std::size_t>(end - ends_.begin());

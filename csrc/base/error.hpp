@@ -2,8 +2,8 @@
 // `kind`.
 // Errors before data moves: invalid, mismatch, left, joined, shut_down. The job continues and the
 // next operation works.
-// Later errors: peer_lost, transport. They are fatal: the channel that met one answers every later
-// call with it.
+// Later errors: peer_lost, transport. They are fatal: the channel that met one throws it again in
+// every later call.
 #pragma once
 
 #include <stdexcept>

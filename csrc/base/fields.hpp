@@ -1,5 +1,4 @@
-// Stores texts in fields of a fixed length, so that a struct that holds them is compared and sent
-// as bytes.
+// Stores texts in fields of a fixed length, so that a struct of them is compared and sent as bytes.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// Finds imported functions in the ELF relocation tables of a loaded library, and overwrites their
-// addresses.
+// Finds imported functions in a library's ELF relocation tables, and overwrites their addresses.
 #include "base/imports.hpp"
 
 #include <elf.h>
@@ -43,17 +42,17 @@ class Tables {
   void find(std::string_view function, std::vector<void**>& found) const {
     if (!symbols_ || !names_) return;
     for (const auto table : {std::span(calls_, calls_size_), std::span(others_, others_size_)}) {
-      for (const ElfW(Rela) & one : table) {
-        const auto kind = static_cast<std::uint32_t>(ELF64_R_TYPE(one.r_info));
+      for (const ElfW(Rela) & relocation : table) {
+        const auto kind = static_cast<std::uint32_t>(ELF64_R_TYPE(relocation.r_info));
         if (kind != kEntryOfCall && kind != kEntryOfAddress) continue;
-        if (names_ + symbols_[ELF64_R_SYM(one.r_info)].st_name != function) continue;
-        found.push_back(reinterpret_cast<void**>(base_ + one.r_offset));
+        if (names_ + symbols_[ELF64_R_SYM(relocation.r_info)].st_name != function) continue;
+        found.push_back(reinterpret_cast<void**>(base_ + relocation.r_offset));
       }
     }
   }
 
  private:
-  // glibc has replaced the offsets of this section by addresses; musl leaves offsets.
+  // The dynamic section holds offsets. glibc has replaced them by addresses; musl has not.
   template <class T>
   const T* at(ElfW(Addr) address) const {
     return reinterpret_cast<const T*>(address < base_ ? base_ + address : address);

@@ -17,8 +17,8 @@ class MemoryLocation {
   virtual ~MemoryLocation() = default;
   // Returns what Channel::start() returns for the call.
   virtual std::unique_ptr<Task> start(Channel& channel, Call call) = 0;
-  // Returns one location for all `places`, which are the fragments of one call; this
-  // object is the location of the first fragment.
+  // Returns one location for all fragments of a call. `places` are the locations of the fragments;
+  // this object is the first of them.
   virtual std::shared_ptr<MemoryLocation> together(std::span<const std::shared_ptr<MemoryLocation>> places) const = 0;
 };
 

@@ -1,5 +1,4 @@
-// Requests cache lines before they are needed, to hide the latency of a write to a line that a peer
-// holds.
+// Requests cache lines early, to hide the latency of a write to a line that a peer holds.
 #pragma once
 
 namespace ringcomm {

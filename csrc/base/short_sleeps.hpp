@@ -5,8 +5,8 @@
 
 namespace ringcomm {
 
-// A scope in which this thread's sleeps are not rounded up. By default Linux adds up to 50 us to
-// each (timer slack).
+// While this object exists, Linux may add 1 us (timer slack) to a sleep of this thread, instead of
+// its default of 50 us.
 class ShortSleeps {
  public:
   ShortSleeps() : before_(prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL)) {

@@ -17,8 +17,7 @@ class Task {
   virtual Progress advance() = 0;                        // throws Error
   virtual std::string_view label() const { return {}; }  // name of the operation, for messages about stalls
   virtual void abandon() noexcept {}  // after an error: cancels operations in flight, so that buffers may be freed
-  // Sleeps at most `longest`, less if the event occurs that blocks the task. Only for a thread that
-  // has no other work.
+  // Sleeps at most `longest`, less if the task can advance. Only for a thread without other work.
   virtual void nap(std::chrono::nanoseconds longest) { std::this_thread::sleep_for(longest); }
 };
 

@@ -21,7 +21,7 @@ struct Attributes {  // sched_attr, which headers of older C libraries lack
 bool set_time_slice(std::int64_t ns) noexcept {
   Attributes mine;
   if (::syscall(SYS_sched_getattr, 0, &mine, sizeof mine, 0U) != 0) return false;
-  if (mine.policy != SCHED_OTHER && mine.policy != SCHED_BATCH) return false;  // no such time slice
+  if (mine.policy != SCHED_OTHER && mine.policy != SCHED_BATCH) return false;  // other policies have no time slice
   mine.runtime = static_cast<std::uint64_t>(ns);
   return ::syscall(SYS_sched_setattr, 0, &mine, 0U) == 0;
 }

@@ -1,5 +1,4 @@
-// Implements the ring of trace events, and the scope that connects events of deeper layers to a
-// call.
+// Implements the ring of trace events, and the scope that connects deeper layers' events to a call.
 #include "base/trace.hpp"
 
 #include <algorithm>
@@ -29,7 +28,7 @@ void Trace::record(std::string_view category, std::string_view name, std::string
                    std::int64_t end_ns, std::uint64_t bytes, int rank, int thread, int lane) {
   if (!enabled()) return;
   const std::lock_guard lock(mutex_);
-  if (written_ >= capacity_) dropped_.fetch_add(1, std::memory_order_relaxed);  // loses the oldest event, or this one
+  if (written_ >= capacity_) dropped_.fetch_add(1, std::memory_order_relaxed);  // the oldest event is lost, or this one
   if (capacity_ == 0) return;
   TraceEvent& event = ring_[written_++ % capacity_];
   event.begin_ns = begin_ns;

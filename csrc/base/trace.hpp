@@ -1,5 +1,5 @@
-// A ring of events, one per process, that feeds the timeline, the log and the stall report. While
-// it is off, an event costs one relaxed load.
+// Records events in a ring, one per process. The timeline, the log and the stall report are made
+// from it. While recording is off, an event costs one relaxed load.
 #pragma once
 
 #include <atomic>
@@ -11,14 +11,14 @@
 
 namespace ringcomm {
 
-// Lanes for a call's copies between a device and the host.
+// Values of TraceEvent::lane for a call's copies between a device and the host.
 inline constexpr std::int32_t kFromDeviceLane = 997, kToDeviceLane = 998;
 
 struct TraceEvent {
   std::int64_t begin_ns, end_ns;  // steady clock; equal for an instant
   std::uint64_t bytes;
   std::int32_t rank, thread;  // thread: 0 caller, 1 worker
-  std::int32_t lane;          // lane of a pipeline with lanes that overlap in time; -1: none
+  std::int32_t lane;          // row of the timeline, for phases that overlap in time; -1: none
   char category[16];          // "queue", "ready", "agree", "cycle", "pack", "run", "unpack", "done"; within "run":
                               // "host wait", "host work", "encode", "decode", "share-reduce",
                               // "share-only", "from device", "to device"
@@ -53,7 +53,7 @@ Trace& trace();  // the process's ring
 struct TraceLabel {
   std::string_view name;
   int rank = 0, thread = 0;
-  std::int64_t since_ns = 0;  // the end of its last event
+  std::int64_t since_ns = 0;  // end of the call's last event
 };
 
 class TraceScope {

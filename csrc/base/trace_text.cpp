@@ -11,8 +11,8 @@
 namespace ringcomm {
 namespace {
 
-// Titles of phases in the timeline. A "run" has its algorithm's name as title; other phases have
-// their category's.
+// Titles of phases in the timeline. A "run" has the name of its algorithm as title; the other
+// phases, their category.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
 constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};
@@ -138,7 +138,7 @@ void TraceText::add(const TraceEvent& event, std::string& out) {
   const std::string_view category = text_of(event.category), name = text_of(event.name), detail = text_of(event.detail);
   const auto [of, call] = row_and_call(name);
   const int row = this->row(of.empty() ? category : of, event.lane);
-  // Several calls of a row are queued at the same time.
+  // Several calls of a row may be queued at the same time, but events of a row must not overlap.
   const bool instant = is_one_of(kInstants, category) || (!call.empty() && category == "queue");
   separate(out);
   const bool by_detail = category == "run" && !detail.empty();

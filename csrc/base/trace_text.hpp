@@ -19,7 +19,7 @@ namespace ringcomm {
 class TraceText {
  public:
   TraceText(int rank, bool mark_cycles) : rank_(rank), mark_cycles_(mark_cycles) {}
-  int row(std::string_view name, int lane = -1);  // row number; the next text() describes new rows
+  int row(std::string_view name, int lane = -1);  // returns the row's number; the next text() describes new rows
   // Returns JSON objects separated by ",\n": first descriptions of new rows, then the events.
   std::string text(std::span<const TraceEvent> events);
 

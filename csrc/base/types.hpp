@@ -43,8 +43,7 @@ struct DTypeInfo {
   bool floating;     // a real number
 };
 
-// The table has one row per DType, in its order. A new dtype needs a row here and one in the
-// kernels' table.
+// One row per DType, in its order. A new dtype needs a row here and one in the kernels' table.
 inline constexpr std::array<DTypeInfo, 25> kDTypes{{
     {"float16", 2, true},
     {"bfloat16", 2, true},
@@ -103,7 +102,7 @@ inline constexpr std::array<std::string_view, 14> kOpNames{"average", "sum",  "a
                                                            "product", "band", "bor",    "bxor",  "land",
                                                            "lor",     "lxor", "minloc", "maxloc"};
 inline constexpr std::array kElementOps{Op::average, Op::sum, Op::min, Op::max,
-                                        Op::product};                 // defined for every number
+                                        Op::product};                 // defined for dtypes of one number
 inline constexpr bool is_scaled(Op op) { return op <= Op::product; }  // accepts factors
 inline constexpr bool is_logical(Op op) { return op >= Op::land && op <= Op::lxor; }
 inline constexpr std::string_view name_of(Op op) { return kOpNames[static_cast<std::size_t>(op)]; }
@@ -130,7 +129,7 @@ inline constexpr bool merges(Collective c) {
 }
 inline constexpr bool computes(Collective c) { return merges(c) || is_scan(c); }  // else it only moves bytes
 // Collectives in which all ranks end with the same data, which must be bitwise identical.
-inline constexpr bool ends_alike(Collective c) {
+inline constexpr bool has_identical_results(Collective c) {
   return c == Collective::allreduce || c == Collective::allgather || c == Collective::broadcast;
 }
 inline constexpr bool has_root(Collective c) { return c == Collective::broadcast || c == Collective::reduce; }
@@ -138,7 +137,9 @@ inline constexpr bool has_blocks(Collective c) {  // the array has one block per
   return c == Collective::allgather || c == Collective::reducescatter || c == Collective::alltoall;
 }
 // Each rank publishes its own number of rows, which may differ between ranks.
-inline constexpr bool tells_rows(Collective c) { return c == Collective::allgather || c == Collective::alltoall; }
+inline constexpr bool has_rows_per_rank(Collective c) {
+  return c == Collective::allgather || c == Collective::alltoall;
+}
 inline constexpr std::string_view name_of(Collective c) { return kCollectiveNames[static_cast<std::size_t>(c)]; }
 
 }  // namespace ringcomm

@@ -1,5 +1,4 @@
-// Contains the one waiting loop of the library, for threads that poll for an event which does not
-// wake them.
+// Contains the library's waiting loop, for threads that poll for an event which does not wake them.
 #pragma once
 
 #include <chrono>
@@ -16,8 +15,9 @@ namespace ringcomm {
 inline constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();  // a deadline, in now_ns()'s time
 
 // Polls `look` until it returns `done`, and returns true; returns false once `deadline_ns` has
-// passed. After `moved` it polls again immediately and resets `backoff`. After `blocked` it does as
-// `backoff` says; if that is to sleep, it calls `sleep` with the longest duration.
+// passed. After `moved` it polls again immediately and resets `backoff`. After `blocked`, `backoff`
+// spins, yields, or returns a duration; then `sleep` is called with that duration, which is the
+// longest permitted.
 template <class Look, class Sleep>
 bool wait_until(Look&& look, Backoff& backoff, std::int64_t deadline_ns, Sleep&& sleep) {
   for (;;) {

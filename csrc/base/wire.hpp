@@ -1,5 +1,4 @@
-// Defines the wire format that a call requests between hosts: a format (codecs/wire_format.hpp) and
-// its parameters.
+// Defines the wire format that a call requests: a format (codecs/wire_format.hpp) and parameters.
 #pragma once
 
 #include <bit>
@@ -7,7 +6,8 @@
 
 namespace ringcomm {
 
-// A wire format in 8 bytes, which ranks compare, and from which they rebuild it.
+// A wire format and its parameters in 8 bytes. Ranks compare these bytes, and can rebuild the
+// format from them.
 struct Wire {
   std::uint8_t format = 0;  // row of wire_formats(), counted from 1; 0: not encoded
   std::uint8_t mode = 0;    // parameters, interpreted by the format

@@ -1,5 +1,4 @@
-// Implements the cast codec: a block is sent in a narrower floating dtype, rounded once on
-// encoding.
+// Implements the cast codec: blocks are sent in a narrower floating dtype, rounded on encoding.
 #include "codecs/cast_codec.hpp"
 
 #include <algorithm>
@@ -28,8 +27,7 @@ class CastCodec final : public Codec {
     kernels::cast(data_, block, wire_, wire, count);
   }
 
-  // Works on pieces that stay in the L1 cache: reads wire and block once, and writes the block
-  // once.
+  // Works on pieces that stay in the L1 cache: reads wire and block once, writes the block once.
   void decode_reduce(const void* wire, std::size_t nbytes, void* block, std::size_t count, Op op,
                      bool incoming_first) override {
     check(nbytes, count);
@@ -49,9 +47,9 @@ class CastCodec final : public Codec {
 
   void check(std::size_t nbytes, std::size_t count) const {
     if (nbytes == capacity(count)) return;
-    throw Error(ErrorKind::transport, "a block of " + std::to_string(count) + " " + std::string(info(wire_).name) +
-                                          " elements came as " + std::to_string(nbytes) + " bytes, not " +
-                                          std::to_string(capacity(count)));
+    throw Error(ErrorKind::transport, "a received block of " + std::to_string(count) + " " +
+                                          std::string(info(wire_).name) + " elements has " + std::to_string(nbytes) +
+                                          " bytes, not " + std::to_string(capacity(count)));
   }
 
   DType data_, wire_;
@@ -62,8 +60,8 @@ class CastCodec final : public Codec {
 std::unique_ptr<Codec> make_cast_codec(DType data, DType wire) {
   if (!info(data).floating || !info(wire).floating || size_of(wire) >= size_of(data))
     throw Error(ErrorKind::invalid,
-                std::string(info(data).name) + " data cannot travel as " + std::string(info(wire).name) +
-                    ": the wire dtype must be a narrower floating one (float16, bfloat16, or float32 for float64)");
+                std::string(info(data).name) + " data cannot be sent as " + std::string(info(wire).name) +
+                    ": the wire dtype must be a narrower floating dtype (float16, bfloat16, or float32 for float64)");
   return std::make_unique<CastCodec>(data, wire);
 }
 

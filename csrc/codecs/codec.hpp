@@ -1,5 +1,5 @@
-// Defines the interface of encoders and decoders. The executor encodes the blocks of a schedule's
-// run with it.
+// Defines the interface of encoders and decoders. The executor encodes the blocks that a schedule
+// sends.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,18 @@
 
 namespace ringcomm {
 
-// Position of a block for an encoder: it selects residuals and seeds random draws.
+// Identifies a block for an encoder, which uses the key to select residuals and to seed random
+// draws.
 struct CodecKey {
-  std::uint64_t tensor = 0;  // index in the Feedback: a plan's bucket
+  std::uint64_t tensor = 0;  // index in the Feedback: number of a plan's bucket
   std::size_t first = 0;     // index in the tensor
   std::uint32_t call = 0;    // equal on all ranks, different in each call
   int rank = 0;
 };
 
-// Encodes and decodes blocks. A rank forwards a block that it encoded or received as the same
-// bytes. So a format need not encode its own decoded values to equal bytes.
+// Encodes and decodes blocks. A rank forwards the bytes that it encoded or received; it does not
+// encode a decoded block again. So the encoding of a decoded block may differ from the original
+// encoding.
 class Codec {
  public:
   virtual ~Codec() = default;

@@ -1,5 +1,4 @@
-// Implements the storage of residuals: two buffers per tensor, exchanged after each call that is
-// not undone.
+// Stores residuals in two buffers per tensor, which are swapped after each call that is not undone.
 #include "codecs/feedback.hpp"
 
 #include <algorithm>
@@ -27,8 +26,8 @@ void Feedback::adopt(Tensor& tensor) {
   if (std::exchange(tensor.pending, false)) std::swap(tensor.now, tensor.next);
 }
 
-// A call with the same `way` writes the same elements as the call before. Before a different `way`
-// both buffers must be equal.
+// A call with the same `way` as the call before writes the same elements. A call with another `way`
+// may leave some elements unwritten, so both buffers must be equal before it.
 void Feedback::begin(std::uint64_t tensor, std::uint64_t way) {
   Tensor& it = tensors_.at(tensor);
   adopt(it);

@@ -4,8 +4,7 @@
 //
 // A residual is in units of the sum that its element contributes to. In one call a rank encodes
 // each element once, as a contributor or as the sum's owner. So residuals stay valid when the
-// number of ranks, the schedule, or the cut changes. Adding a residual to the array transfers it to
-// the array.
+// number of ranks, the schedule, or the cut changes.
 //
 // A call reads the current residuals and writes the next ones to a second buffer. So a call whose
 // result is dropped can be undone.
@@ -24,21 +23,20 @@ namespace ringcomm {
 
 class Feedback {
  public:
-  // Creates zero residuals for tensors of these element counts. Memory is allocated only where it
-  // is written. A rank that encodes part of an array, such as one that shares its host, uses only
-  // that part's memory.
+  // Creates zero residuals for tensors of these element counts. The system allocates a page only
+  // when it is written. So a rank that encodes only a part of the array, because other ranks of its
+  // host encode the rest, uses memory for that part only.
   explicit Feedback(std::span<const std::size_t> counts);
 
   // Begins a call. The residuals that the last call wrote become current, unless it was undone.
-  // `way` identifies how the call runs: a different way may skip elements that the last call
-  // encoded.
+  // `way` identifies the route and the algorithm: a call with another `way` may skip elements that
+  // the last call encoded.
   void begin(std::uint64_t tensor, std::uint64_t way);
   void undo(std::uint64_t tensor);                                        // undoes the last call
   void undo(std::uint64_t tensor, std::size_t first, std::size_t count);  // undoes the last call for these elements
   void undo_all();
   void scale(double by);  // multiplies all residuals; for a change of units
-  // Returns the residuals after the last call. Callers read them to save them, and write them to
-  // restore them.
+  // Returns the residuals after the last call, for callers that save or restore them.
   std::span<float> residual(std::uint64_t tensor);
 
   // before() and after() are for encoders, between begin() and the call's end.

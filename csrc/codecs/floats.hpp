@@ -11,7 +11,8 @@
 
 namespace ringcomm {
 
-// Calls work(values, first, count) for stretches of at most `each` elements, and stores them back.
+// Calls work(values, first, count) for stretches of at most `each` elements, and stores the values
+// back into the block. Without `reads`, values are undefined before the call.
 template <bool reads = true, class Work>
 void as_floats(DType data, void* block, std::size_t count, std::size_t each, const Work& work) {
   alignas(64) float values[kernels::kLongestGroup];
@@ -25,8 +26,8 @@ void as_floats(DType data, void* block, std::size_t count, std::size_t each, con
   }
 }
 
-// Stores the floats that make(values, first, count) produces; reduce_floats() reduces the block
-// with them.
+// Writes the values that make(values, first, count) computes into the block. reduce_floats()
+// combines these values with the contents of the block instead.
 template <class Make>
 void from_floats(DType data, void* block, std::size_t count, std::size_t each, const Make& make) {
   as_floats<false>(data, block, count, each, make);
@@ -50,7 +51,8 @@ void reduce_floats(DType data, Op op, void* block, std::size_t count, std::size_
   }
 }
 
-// Access single elements, for a few among many.
+// The functions below access a single element. Use them if only a few elements of a block are
+// needed.
 inline float float_at(DType data, const void* block, std::size_t element) {
   float value;
   if (data == DType::float32) return static_cast<const float*>(block)[element];

@@ -70,7 +70,7 @@ class GroupCodec final : public Codec {
   }
   void check(std::size_t nbytes, std::size_t count) const {
     if (nbytes == capacity(count)) return;
-    throw Error(ErrorKind::transport, "a quantised block of " + std::to_string(count) + " elements came as " +
+    throw Error(ErrorKind::transport, "a received quantised block of " + std::to_string(count) + " elements has " +
                                           std::to_string(nbytes) + " bytes, not " + std::to_string(capacity(count)));
   }
 

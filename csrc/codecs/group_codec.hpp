@@ -1,5 +1,4 @@
-// Declares the quantising codecs. Elements form groups with a common scale; each element has a
-// code.
+// Declares the quantising codecs: groups of elements share a scale, and each element has a code.
 #pragma once
 
 #include <memory>

@@ -19,13 +19,14 @@ namespace {
 
 struct Head {
   std::uint32_t entries = 0, gap_bytes = 0;
-  float threshold = 0;     // magnitude of an element that is sent as a sign
-  std::uint16_t told = 1;  // 0: the block held an infinity or a NaN without an entry: all elements decode to NaN
-  std::uint16_t low = 0;   // low bits of the gaps' code
+  float threshold = 0;  // magnitude of an element that is sent as a sign
+  std::uint16_t representable =
+      1;                  // 0: the block held an infinity or a NaN without an entry: all elements decode to NaN
+  std::uint16_t low = 0;  // number of low bits in the code of gaps
 };
 
 [[noreturn]] void refuse(const char* why) {
-  throw Error(ErrorKind::transport, std::string("a sparse block came damaged: ") + why);
+  throw Error(ErrorKind::transport, std::string("a received sparse block is invalid: ") + why);
 }
 
 // Reads gaps in the code that SparseJob defines.
@@ -43,24 +44,24 @@ class GapReader {
         drop(run + 1);
         return (ones << low_) + take(low_);
       }
-      if (count_ == 0) refuse("its gaps end too early");
+      if (count_ == 0) refuse("it has fewer positions than entries");
       drop(run);
     }
   }
-  std::uint32_t take(unsigned count) {  // up to 20
+  std::uint32_t take(unsigned count) {  // count: up to 20
     if (count_ < count) fill();
-    if (count_ < count) refuse("its gaps end too early");
+    if (count_ < count) refuse("it has fewer positions than entries");
     const std::uint64_t taken = bits_ & ((std::uint64_t{1} << count) - 1);
     drop(count);
     return static_cast<std::uint32_t>(taken);
   }
   void end() {
     fill();
-    if (count_ > 7 || bits_ != 0) refuse("its gaps are more than its entries");
+    if (count_ > 7 || bits_ != 0) refuse("it has more positions than entries");
   }
 
  private:
-  // Loads at least 32 bits, if that many are left.
+  // Loads until bits_ holds at least 32 bits, or no bytes are left.
   void fill() {
     if (count_ >= 32) return;
     if (end_ - next_ >= 4) {
@@ -142,8 +143,9 @@ class SparseCodec : public Codec {
   }
 
  protected:
-  virtual std::size_t most(std::size_t count) const = 0;                                            // most entries
-  virtual unsigned low_bits(const CodecKey&, const void*, std::size_t) const { return most_low_; }  // for gaps
+  virtual std::size_t most(std::size_t count) const = 0;  // maximum number of entries
+  // Returns the number of low bits in the code of gaps.
+  virtual unsigned low_bits(const CodecKey&, const void*, std::size_t) const { return most_low_; }
   virtual float threshold(const CodecKey& key, const void* block, std::size_t count) const = 0;
 
   // Returns an element plus its residual.
@@ -178,17 +180,17 @@ class SparseCodec : public Codec {
   template <auto act>
   void each(const void* wire, std::size_t nbytes, void* block, std::size_t count) const {
     Head head;
-    if (nbytes < sizeof head) refuse("it has no head");
+    if (nbytes < sizeof head) refuse("it has no header");
     std::memcpy(&head, wire, sizeof head);
     const std::size_t behind = sizeof head + head.entries * value_bytes_;
-    if (head.entries > count || behind + head.gap_bytes != nbytes) refuse("its length is not what its head says");
-    if (head.told == 0) return fill_nan(block, count);
-    if (head.low > most_low_) refuse("its gaps are of another kind");
+    if (head.entries > count || behind + head.gap_bytes != nbytes) refuse("its length does not match its header");
+    if (head.representable == 0) return fill_nan(block, count);
+    if (head.low > most_low_) refuse("its positions have an unknown encoding");
     GapReader gaps({reinterpret_cast<const unsigned char*>(at(wire, behind)), head.gap_bytes}, head.low);
     std::size_t element = 0;
     for (std::size_t entry = 0; entry < head.entries; ++entry, ++element) {
       element += gaps.gap();
-      if (element >= count) refuse("it names more elements than there are");
+      if (element >= count) refuse("a position is outside the block");
       act(data_, block, element, !signs_ ? value(wire, entry) : gaps.take(1) == 1 ? -head.threshold : head.threshold);
     }
     gaps.end();
@@ -211,15 +213,15 @@ class SparseCodec : public Codec {
   const std::size_t value_bytes_;
 };
 
-// Counts values by their upper bits first. Only the few that share the nth value's upper bits are
-// then sorted.
+// Counts values by their upper bits. Then searches only the few values that share the upper bits of
+// the nth.
 std::uint32_t nth_largest(std::vector<std::uint32_t>& magnitudes, std::size_t n) {
   constexpr int kLower = 20;
   std::array<std::uint32_t, (0x80000000u >> kLower)> counts{};
-  for (const std::uint32_t one : magnitudes) ++counts[one >> kLower];
+  for (const std::uint32_t magnitude : magnitudes) ++counts[magnitude >> kLower];
   std::size_t upper = counts.size() - 1;
   for (; counts[upper] < n; --upper) n -= counts[upper];
-  std::erase_if(magnitudes, [upper](std::uint32_t one) { return one >> kLower != upper; });
+  std::erase_if(magnitudes, [upper](std::uint32_t magnitude) { return magnitude >> kLower != upper; });
   const auto nth = magnitudes.begin() + static_cast<std::ptrdiff_t>(n) - 1;
   std::nth_element(magnitudes.begin(), nth, magnitudes.end(), std::greater<>());
   return *nth;
@@ -234,8 +236,8 @@ class TopCodec final : public SparseCodec {
   std::size_t wanted(std::size_t count) const {
     return static_cast<std::size_t>(std::ceil(static_cast<double>(wire_.amount) * static_cast<double>(count)));
   }
-  // A sample's threshold passes somewhat more or fewer entries than wanted. The surplus stays in
-  // the residual.
+  // The threshold is estimated from a sample, so somewhat more or fewer elements than wanted exceed
+  // it. The surplus stays in the residual.
   std::size_t most(std::size_t count) const override { return std::min(count, wanted(count) * 5 / 4 + 8); }
 
   float threshold(const CodecKey& key, const void* block, std::size_t count) const override {
@@ -250,8 +252,9 @@ class TopCodec final : public SparseCodec {
 
 class ThresholdCodec final : public SparseCodec {
  public:
-  // The number of entries is unknown in advance. With 6 low bits, one byte per element suffices for
-  // all. Few entries make a short message in any case.
+  // The number of entries is unknown in advance. More than 6 low bits would shorten only messages
+  // with few entries, which are short anyway. With 6, about one byte per element is enough even if
+  // all elements are entries.
   ThresholdCodec(Wire wire, DType data, Feedback* feedback) : SparseCodec(wire, data, feedback, true, 6) {}
 
  private:
@@ -259,7 +262,7 @@ class ThresholdCodec final : public SparseCodec {
   unsigned low_bits(const CodecKey& key, const void* block, std::size_t count) const override {
     const auto sample = magnitudes_of_some(key, block, count);
     const auto from = std::bit_cast<std::uint32_t>(wire_.amount);
-    const auto pass = std::ranges::count_if(sample, [from](std::uint32_t one) { return one >= from; });
+    const auto pass = std::ranges::count_if(sample, [from](std::uint32_t magnitude) { return magnitude >= from; });
     const double share = static_cast<double>(pass) / static_cast<double>(std::max<std::size_t>(1, sample.size()));
     return std::min(most_low_, gap_code(share).low);
   }
@@ -271,7 +274,7 @@ class ThresholdCodec final : public SparseCodec {
 GapCode gap_code(double share) {
   GapCode best{20, std::numeric_limits<double>::infinity()};
   for (unsigned low = 0; low <= 20; ++low) {
-    const double longer = std::pow(1 - share, std::ldexp(1, static_cast<int>(low)));  // probability of each further one
+    const double longer = std::pow(1 - share, std::ldexp(1, static_cast<int>(low)));  // probability of another 1 bit
     const double bits = low + 1 + longer / (1 - longer);
     if (bits < best.bits) best = {low, bits};
   }

@@ -12,8 +12,7 @@ namespace ringcomm {
 
 inline constexpr std::uint8_t kHalfValues = 4;  // bit of Wire::mode
 
-// Best code of the gaps between entries that are a given share of all elements, at random
-// positions.
+// The best code for gaps, if a given share of all elements are entries, at random positions.
 struct GapCode {
   unsigned low = 0;
   double bits = 0;  // mean length of a gap's code

@@ -62,8 +62,7 @@ constexpr auto kShare = [](Wire wire) {
 constexpr auto kShareText = [](Wire wire) {
   return "ratio=" + text_of(wire.amount) + (wire.mode & kHalfValues ? ", bfloat16 values" : "");
 };
-// Share of elements sent, times the bytes of an entry's value and gap, relative to an element's
-// bytes.
+// Share of elements sent, times the bytes of an entry (value and gap) per byte of an element.
 constexpr auto kTopRatio = [](Wire wire, DType data) {
   const double entry = (wire.mode & kHalfValues ? 2 : 4) + gap_code(wire.amount).bits / 8;
   return info(data).floating ? static_cast<double>(wire.amount) * entry / static_cast<double>(size_of(data)) : 1;
@@ -127,10 +126,9 @@ bool known(Wire wire) { return !wire || (wire.format <= kFormats.size() && row(w
 
 void check_wire(Wire wire) {
   if (known(wire)) return;
-  throw Error(ErrorKind::invalid,
-              "wire format '" + std::string(name_of(wire)) +
-                  "' cannot have these parameters: a group "
-                  "is a multiple of 32 up to 2048 elements, a ratio is above 0 and at most 1, a threshold above 0");
+  throw Error(ErrorKind::invalid, "wire format '" + std::string(name_of(wire)) +
+                                      "' has invalid parameters: a group must be a multiple of 32 up to 2048 elements, "
+                                      "a ratio above 0 and at most 1, a threshold above 0");
 }
 
 bool rounds(Wire wire) { return !wire || row(wire).rounds; }

@@ -1,6 +1,5 @@
 // Defines the wire formats: the encodings of elements between hosts. Formats are rows of a table,
-// as algorithms are. Code that chooses, prices, compares or runs a call reads the row, and knows no
-// format by name.
+// as algorithms are. Code that chooses, prices, compares or runs a call reads only the row.
 #pragma once
 
 #include <compare>
@@ -22,10 +21,10 @@ namespace ringcomm {
 struct WireFormat {
   std::string_view name;
   Wire usual;  // default parameters
-  // True if encoding is idempotent rounding, equal on all ranks. Every other format loses
-  // information each time, which may depend on the rank. It runs only where a rank's elements are
-  // encoded once before they are summed, and the sum once, by one rank (schedule/prove.hpp). It may
-  // use error feedback.
+  // True if encoding is idempotent rounding, equal on all ranks. Other formats lose information in
+  // each encoding, and the result may depend on the rank. They run only where each element is
+  // encoded once by its rank before it is summed, and each sum once, by one rank
+  // (schedule/prove.hpp). They may use error feedback.
   bool rounds;
   double work;                             // time of encoding and decoding, relative to a copy of the data
   bool (*valid)(Wire wire);                // true if the parameters are valid
@@ -36,19 +35,17 @@ struct WireFormat {
 
 std::span<const WireFormat> wire_formats();
 
-// Returns the format of this name, with its default parameters. Throws Error(invalid) with the
-// known names.
+// Returns a format with its default parameters. Throws Error(invalid) with the known names.
 Wire find_wire(std::string_view name);
 void check_wire(Wire wire);           // throws Error(invalid) for invalid parameters
 std::string_view name_of(Wire wire);  // "none" without a format
 std::string text_of(Wire wire);       // name with parameters
-bool known(Wire wire);                // for a format received from another rank
+bool known(Wire wire);                // true if format and parameters are valid; for formats that other ranks sent
 bool rounds(Wire wire);               // true also without a format
 // Returns nullptr if elements of this type are not encoded.
 std::unique_ptr<Codec> make_codec(Wire wire, DType data, Feedback* feedback = nullptr);
 
-// Wraps a codec: adds the time it takes to `ns`, and traces its calls. `ns` must outlive the
-// result.
+// Wraps a codec: adds its time to `ns`, and traces its calls. `ns` must outlive the result.
 std::shared_ptr<Codec> make_watched_codec(std::shared_ptr<Codec> codec, Count& ns);
 
 // Properties of encoded data that the choice of schedules needs.

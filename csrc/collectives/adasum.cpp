@@ -31,14 +31,15 @@ Combine combine_vectors(const Call& call) {
 
 void check_adasum(const Call& call) {
   const std::string what = concat(name_of(call.collective), ": ");
-  if (call.collective != Collective::allreduce) throw invalid(what, "adasum is an op of allreduce only");
-  if (!info(call.dtype).floating) throw invalid(what, "there is no adasum of ", info(call.dtype).name);
+  if (call.collective != Collective::allreduce) throw invalid(what, "only allreduce supports op adasum");
+  if (!info(call.dtype).floating) throw invalid(what, "op adasum does not support dtype ", info(call.dtype).name);
   if (!call.algorithm.empty() && call.algorithm != kAlgorithm)
-    throw invalid(what, "adasum runs as ", kAlgorithm, ", not as algorithm '", call.algorithm, "'");
+    throw invalid(what, "op adasum always uses algorithm '", kAlgorithm, "', not '", call.algorithm, "'");
   if (!encoding_of(call.wire, call.dtype).rounds) {
-    throw invalid(what,
-                  "adasum cannot run with a wire format that loses something each "
-                  "time: vectors would be encoded on their way. Leave out the format");
+    throw invalid(
+        what,
+        "op adasum cannot use a lossy wire format, because it encodes vectors several times; leave out the format, "
+        "or use one that only rounds, as float16 and bfloat16 do");
   }
 }
 

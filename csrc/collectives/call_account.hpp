@@ -12,7 +12,7 @@
 
 namespace ringcomm {
 
-// One thread at a time uses it, as with the channel.
+// Used by one thread at a time, like the channel.
 class CallAccount {
  public:
   explicit CallAccount(std::shared_ptr<Account> account)

@@ -19,8 +19,7 @@ CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* c
 }
 
 // Chooses the route and starts the check. Calls that are agreed already need no check between
-// hosts. A pass in shared memory begins with it in any case, because it needs the arrival of all
-// ranks.
+// hosts. In shared memory they need one, because it waits for the arrival of all ranks.
 void CallTask::begin() {
   choice_ = &resolver_.choose(call_);
   if (call_.speculation && !(on_host() && resolver_.choose(*call_.speculation->call).route == Route::shared))
@@ -36,8 +35,8 @@ void CallTask::begin() {
   }
 }
 
-// Starts the data movement. The consistency check may have found that all blocks are even, or that
-// the data could not be sent inline.
+// Chooses the route again and moves the data. The consistency check may have found that all blocks
+// are even, or that the data could not be sent inline.
 void CallTask::make_move() {
   phase_ = Phase::move;
   choice_ = &resolver_.without_inline_data(call_);
@@ -90,15 +89,13 @@ Progress CallTask::go_on() {
   return progress;
 }
 
-// Books the call. If a speculation was right, books the call that ran within the exchange of
-// counts.
+// Books the call, or instead the call that ran within this exchange of counts (speculation).
 void CallTask::book() {
   const Call& call = call_.speculation && call_.speculation->right ? *call_.speculation->call : call_;
   context_.book(call.collective, *choice_, call.is_subcall ? 0 : std::max<std::size_t>(1, call.fused_counts.size()));
 }
 
-// Records the event of the call. A small call, without work after its only wait, ended with that
-// wait.
+// Records the event. It ends with the wait, if the first poll moved data in shared memory.
 void CallTask::record(bool at_once) const {
   const bool small = at_once && on_host() && label_.since_ns > begun_ns_;
   trace().record("run", label_.name, choice_->shown(), begun_ns_, small ? label_.since_ns : now_ns(), call_.nbytes(),

@@ -1,5 +1,4 @@
-// Runs one call on a channel as a task: compares descriptors, then moves the data. Channel::start()
-// creates it.
+// Runs one call of a channel as a task: compares descriptors, then moves the data.
 #pragma once
 
 #include <memory>

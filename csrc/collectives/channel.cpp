@@ -17,8 +17,8 @@ std::unique_ptr<ConsistencyCheck> make_check(CallContext& context, const std::op
 void check_arithmetic(const Call& call) {
   const bool scaled = !call.pre.identity() || !call.post.identity();
   if (kernels::reduces(call.dtype, call.op) && (is_scaled(call.op) || !scaled)) return;
-  throw invalid(name_of(call.collective), ": there is no ", name_of(call.op), " of ", info(call.dtype).name,
-                is_scaled(call.op) ? "" : ", nor one that is multiplied by a factor");
+  throw invalid(name_of(call.collective), ": op ", name_of(call.op), " does not support ",
+                kernels::reduces(call.dtype, call.op) ? "scale factors" : concat("dtype ", info(call.dtype).name));
 }
 
 // Throws for a wire format that the call does not support. The error is identical on all ranks.
@@ -26,12 +26,12 @@ void check_encoding(const Call& call) {
   check_wire(call.wire);
   const bool sums = call.collective == Collective::allreduce && (call.op == Op::sum || call.op == Op::average);
   if (!rounds(call.wire) && !sums) {
-    throw invalid(name_of(call.collective), ": as ", name_of(call.wire),
-                  " only sums and averages of an all-reduce can travel, not ", name_of(call.op));
+    throw invalid(name_of(call.collective), ": wire format ", name_of(call.wire),
+                  " supports only sums and averages of allreduce; this call has op ", name_of(call.op));
   }
   if (call.feedback && call.feedback->count(call.tensor) != call.count) {
-    throw invalid(name_of(call.collective), ": the feedback is of ", call.feedback->count(call.tensor),
-                  " elements, the array of ", call.count);
+    throw invalid(name_of(call.collective), ": the error feedback has ", call.feedback->count(call.tensor),
+                  " elements, but the array has ", call.count);
   }
 }
 
@@ -66,7 +66,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
   return std::make_unique<CallTask>(context_, resolver_, check_.get(), std::move(call));
 }
 
-// Calls on them are not counted; this channel's transport counts their messages.
+// Calls on sub-channels are not counted; this channel counts their messages.
 SubChannels& Channel::sub_channels() {
   if (sub_channels_.host) return sub_channels_;
   const Hosts& hosts = context_.hosts;
@@ -106,7 +106,7 @@ void Channel::leave(bool within_call) noexcept {
     context_.epochs->leave_within_call();
   else if (context_.epochs)
     context_.publish_state(1);
-  context_.departures.say_goodbye(within_call);
+  context_.departures.send_goodbye(within_call);
 }
 
 }  // namespace ringcomm

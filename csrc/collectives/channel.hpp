@@ -1,5 +1,5 @@
 // A channel is an ordered stream of collective calls over one group of ranks. It has a transport
-// with private tags and, if the ranks of a host share memory, a slot of its arenas. It runs one
+// with private tags and, if the ranks of a host share memory, a slot in their arenas. It runs one
 // call at a time; every rank of the group makes the same calls in the same order. The engine and
 // ordered calls are built on it.
 #pragma once
@@ -14,7 +14,7 @@ namespace ringcomm {
 class Channel;
 
 // Channels over subsets of the ranks of a channel that spans several hosts, for calls that consist
-// of subcalls. The subcalls are not compared, and have a separate order.
+// of subcalls. Subcalls are not compared, and are ordered only among themselves.
 struct SubChannels {
   std::unique_ptr<Channel> host;  // ranks of this host, by local rank
   std::unique_ptr<Channel> lane;  // ranks with this local rank, by host
@@ -23,8 +23,8 @@ struct SubChannels {
 class Channel {
  public:
   // `peers[i]` is the transport's rank of group rank i; `me` is this rank's group rank. `node`
-  // connects the group's ranks on this host, in group order on every host. It is null on all ranks
-  // if some host has none.
+  // connects the group's ranks on this host, in the order of their group ranks. It is null on all
+  // ranks if some host has no shared memory.
   Channel(std::shared_ptr<Transport> transport, std::vector<int> peers, int me, TagStream tags,
           std::shared_ptr<Node> node, int slot, ChannelConfig config);
 
@@ -32,8 +32,8 @@ class Channel {
   int size() const { return context_.size(); }
   // Returns the choice that would run a call. It depends only on data that is equal on all ranks.
   const Choice& choose(const Call& call) { return resolver_.choose(call); }
-  bool takes_fragments(const Call& call) { return resolver_.takes_fragments(call); }  // without packing
-  // Returns whether the call sends its data in messages.
+  bool takes_fragments(const Call& call) { return resolver_.takes_fragments(call); }  // need not be packed
+  // Returns whether the route of the call is Route::schedule or Route::two_levels.
   bool sends(const Call& call);
 
   // Creates the task of a call, which compares descriptors (unless agreed) and then moves the data.
@@ -42,10 +42,11 @@ class Channel {
   void run(Call&& call, bool (*interrupted)());  // runs on this thread until complete; polls `interrupted` every 50 ms
   void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }
 
-  // State that a MemoryLocation keeps from call to call; destroyed first.
+  // Returns the state that a MemoryLocation keeps from call to call. It is destroyed before the
+  // other members.
   std::shared_ptr<void>& device_state() { return device_state_; }
-  // Created at the first use, which is at the same call on all ranks. Requires hosts with equal
-  // numbers of ranks.
+  // Returns the sub-channels, and creates them at the first use. All ranks must make that use at
+  // the same call. Requires hosts with equal numbers of ranks.
   SubChannels& sub_channels();
   const std::shared_ptr<Node>& node() const { return context_.node; }
   const Hosts& hosts() const { return context_.hosts; }
@@ -55,8 +56,7 @@ class Channel {
     return context_;
   }  // for a MemoryLocation that sends its own messages, while no task runs here
 
-  // Watches processes of the group's ranks on this host, so that a wait for messages ends when one
-  // of them has died.
+  // Watches processes of the group's ranks on this host: if one dies, a wait for messages ends.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
     context_.departures.watch(std::move(processes), std::move(rank_of));
   }
@@ -64,7 +64,7 @@ class Channel {
   // Handles the error of a call: after a fatal error, and once a rank has left, no further call
   // runs here.
   void end_after(const Error& error) { context_.end_after(error); }
-  void fail(const Error& error);  // the same for an error that peers do not meet themselves: publishes it
+  void fail(const Error& error);  // as end_after(), and publishes the failure to this host
   const std::optional<Error>& broken() const { return context_.broken; }
   void book(Collective collective, const Choice& choice, std::uint64_t calls) {
     context_.book(collective, choice, calls);
@@ -72,8 +72,8 @@ class Channel {
   Account& account() { return context_.account.account(); }
   // Returns the statistics entry of the last finished call; null unless timing is enabled.
   std::shared_ptr<Entry> timed_entry() const { return context_.account.timed_entry(); }
-  // Publishes to the peers that this rank makes no more calls. `within_call`: nor does it finish
-  // its last one, which then fails on peers even if all ranks have arrived.
+  // Publishes to the peers that this rank makes no more calls. `within_call`: this rank does not
+  // finish its last call, which then fails on the peers even if all ranks have arrived.
   void leave(bool within_call = false) noexcept;
 
  private:
@@ -81,7 +81,7 @@ class Channel {
 
   CallContext context_;
   Resolver resolver_;
-  // Null: calls are not compared, and no pass in shared memory begins with the check.
+  // Null if the ranks are not all on one host and calls are not compared.
   std::unique_ptr<ConsistencyCheck> check_;
   bool left_ = false;
   SubChannels sub_channels_;

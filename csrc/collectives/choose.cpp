@@ -14,17 +14,16 @@ std::string full_name(const Algorithm& algorithm, bool two_levels, int root) {
   return concat(two_levels ? kTwoLevel : "", algorithm.name, root >= 0 ? concat(":", root) : "");
 }
 
-// Orders options that the cost model cannot distinguish. Effects outside the model (connections
-// that must reach their rate, senders that collide) make many peers a disadvantage. Short buffers
-// fit into any queue and avoid these effects, but rounds cost them most. The latency alpha is the
-// parameter that varies most with the load of hosts.
+// Returns a key that orders options with nearly equal prices. The cost model omits effects that
+// make many peers a disadvantage: connections must reach their rate, and senders collide. Short
+// buffers avoid these effects, because they fit into any queue. For them the number of rounds
+// matters most: the latency of a round is the parameter that varies most with the load of hosts.
 auto burden(const Option& option, std::size_t nbytes) {
   constexpr std::size_t kShort = 64 << 10;
   return std::tuple(nbytes < kShort ? option.price.rounds : 0, option.peers, option.price.seconds);
 }
 
-// Marks the cheapest option; among options that cost nearly the same, the one with the smallest
-// burden.
+// Marks the cheapest option; if several cost nearly the same, the one with the smallest burden.
 void choose_one(std::vector<Option>& options, std::size_t nbytes) {
   constexpr double kNearly = 1.03;
   double least = std::numeric_limits<double>::infinity();
@@ -45,7 +44,7 @@ bool has_two_levels(Collective collective) {
 
 Menu::Menu(Collective collective, int size, Placement hosts, Network network)
     : collective_(collective), size_(size), placement_(std::move(hosts)), network_(network) {
-  std::map<int, int> ranks;  // on each host
+  std::map<int, int> ranks;  // number of ranks on each host
   for (const int host : placement_) ++ranks[host];
   hosts_ = placement_.empty() ? size : static_cast<int>(ranks.size());
   if (!placement_.empty()) on_host_.lanes = size;
@@ -62,7 +61,7 @@ void check_algorithm(Collective collective, const std::string& name, int size) {
                   kShared);
   }
   if (size > 0 && wanted.root >= size)
-    throw invalid(what, " algorithm '", name, "': its root is not one of ", size, " ranks");
+    throw invalid(what, " algorithm '", name, "': its root is not one of the ", size, " ranks");
 }
 
 const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int root) {
@@ -88,15 +87,15 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
                          std::uint64_t peers) {
       found.push_back({{route, runs, root, priced.cut, std::move(text)}, priced.price, peers});
     };
-    const auto two_levels = [&](const Cut& cut) {  // all hosts are equal as roots
+    const auto two_levels = [&](const Cut& cut) {  // root 0: any other host costs the same
       return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut, encoding);
     };
-    if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // two levels, without the one between hosts
+    if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // priced as two levels, one of which is empty
       add(Route::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
     if (!name.two_levels) {
-      const Profile& one = profile(*algorithm, false, root);
+      const Profile& candidate = profile(*algorithm, false, root);
       add(Route::schedule, algorithm, full_name(*algorithm, false, name.root),
-          cheapest(one, nbytes, network_, given, encoding), one.peers);
+          cheapest(candidate, nbytes, network_, given, encoding), candidate.peers);
     }
     if (!memory || hosts_ == 1) continue;
     add(Route::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
@@ -154,10 +153,10 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
   const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
   if (options.empty() && !encoding.rounds) {
     throw invalid(name_of(collective), " algorithm '", name,
-                  "' cannot run with a wire format that loses something each time: partial sums "
-                  "would be encoded on their way. Leave out the algorithm, or take round_robin");
+                  "' cannot use a lossy wire format, because it encodes partial sums; leave out "
+                  "the algorithm, or use round_robin");
   }
-  if (options.empty()) {  // custom algorithm: this rank knows only its own part, so there is no price
+  if (options.empty()) {  // custom algorithm, without a price: this rank knows only its own schedule
     constexpr std::size_t kWindow = 4;
     const Cut cut{given.segment > 0 ? given.segment : kMessageSegment, given.window > 0 ? given.window : kWindow};
     return {Route::schedule, nullptr, 0, cut, name};

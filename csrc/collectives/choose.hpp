@@ -20,8 +20,8 @@ namespace ringcomm {
 inline constexpr std::string_view kShared = "shared";  // name of the route through the host's shared memory
 
 bool has_two_levels(Collective collective);
-// Checks a requested algorithm: one on one level or two levels, or "shared". Throws Error(invalid)
-// unless `name` is valid for `size` ranks (0: any number).
+// Checks the name of a requested algorithm (on one level or on two), or "shared". Throws
+// Error(invalid) unless `name` is valid for `size` ranks (0: any number).
 void check_algorithm(Collective collective, const std::string& name, int size);
 
 // The route by which a call's data moves.
@@ -40,7 +40,7 @@ struct Choice {
   const Algorithm* algorithm = nullptr;
   int root = 0;  // group rank, for algorithms with a fixed root
   Cut cut;
-  std::string name;  // "shared", "two_level:tree:3"; for traces and messages; also a custom algorithm's
+  std::string name;  // for traces and messages; finds a custom algorithm. "shared", "two_level:tree:3"
 
   // Returns the name without the digest that distinguishes custom algorithms of equal names.
   std::string_view shown() const { return std::string_view(name).substr(0, name.find('#')); }
@@ -50,7 +50,7 @@ struct Choice {
 struct Option : Choice {
   Price price;
   std::uint64_t peers = 0;  // number of different ranks that a rank sends to
-  bool chosen = false;      // the choice among the options of its list
+  bool chosen = false;      // true for the option of its list that is used
 };
 
 // A price list of all built-in ways to run one collective on a group of ranks. A schedule is
@@ -59,9 +59,9 @@ class Menu {
  public:
   Menu(Collective collective, int size, Placement hosts, Network network);
   // Returns the options for `name`, each with its cheapest cut, and one of them chosen. "" selects
-  // all that may be chosen; an algorithm's name selects it on one level and on two. `equal_blocks`:
-  // all blocks have one size. `memory`: includes routes through shared memory: two levels, or
-  // "shared" if there is only one host.
+  // all options; the name of an algorithm selects it on one level and on two. `equal_blocks`: all
+  // blocks have one size. `memory`: includes routes through shared memory: two levels, or "shared"
+  // if there is only one host.
   std::vector<Option> options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory = false,
                               const Cut& given = {0, 0}, const Encoding& encoding = {});
 
@@ -90,8 +90,8 @@ struct Terms {
   Network network;
   Placement hosts;          // host of each rank of the group
   Cut given{0, 0};          // values fixed for every call; 0: chosen
-  std::string algorithm;    // for all-reduces that name none, if it can run
-  std::vector<Rule> rules;  // next, the first rule that matches a call and can run
+  std::string algorithm;    // for all-reduces that name no algorithm, if it can run
+  std::vector<Rule> rules;  // otherwise the first rule that matches the call and can run decides
 };
 
 // The memory that ranks share.
@@ -105,8 +105,7 @@ enum class Memory : std::uint8_t {
 class Chooser {
  public:
   Chooser(int size, Memory memory, Terms terms);
-  // `name`: "" lets the rules and the model choose; other names are used unchanged. `nbytes`: of
-  // the complete buffer.
+  // `name`: "" lets the rules and the model choose. `nbytes`: of the complete buffer.
   const Choice& choose(Collective collective, const std::string& name, std::size_t nbytes, bool equal_blocks,
                        const Encoding& encoding = {});
   bool free(Collective collective) const {  // only the model chooses for calls that name no algorithm

@@ -29,8 +29,9 @@ std::vector<int> CallContext::host_of() const {
 
 StallReport::Text CallContext::stalled_in(std::string_view call, std::string_view kind) const {
   const std::vector<int> behind = epochs ? epochs->behind() : std::vector<int>{};
-  const std::string who = rank_text(behind) + (behind.size() == 1 ? " has" : " have") + " not come as far";
-  return {concat("'", call, "', ", kind, ","), behind.empty() ? "not all ranks have made this call" : who};
+  const std::string late = behind.empty() ? "at least one rank" : rank_text(behind);
+  return {call.empty() || call == kind ? std::string(kind) : concat(kind, " '", call, "'"),
+          late + (behind.size() > 1 ? " have" : " has") + " not called it yet"};
 }
 
 void CallContext::publish_state(std::uint32_t state) {

@@ -1,5 +1,5 @@
-// Stores algorithms written by users: schedules that are proved correct, and on which the ranks
-// that run them agree.
+// Stores algorithms written by users, as schedules. They are proved correct, and all ranks agree on
+// them.
 #pragma once
 
 #include <map>

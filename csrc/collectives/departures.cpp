@@ -22,28 +22,30 @@ void Departures::check() {
 
 void Departures::check_goodbyes() {
   if (!mail_) return;
-  while (const auto letter = mail_->receive()) {
+  while (const auto message = mail_->receive()) {
     Goodbye goodbye;
-    if (letter->bytes.size() != sizeof goodbye) throw Error(ErrorKind::internal, "a malformed goodbye", {letter->peer});
-    std::memcpy(&goodbye, letter->bytes.data(), sizeof goodbye);
+    if (message->bytes.size() != sizeof goodbye)
+      throw Error(ErrorKind::internal, "the message of a leaving rank is malformed", {message->peer});
+    std::memcpy(&goodbye, message->bytes.data(), sizeof goodbye);
     departed_.push_back(goodbye);
   }
-  std::vector<int> gone;
+  std::vector<int> departed;
   for (const Goodbye& goodbye : departed_) {
-    if (goodbye.calls < calls_) gone.push_back(static_cast<int>(goodbye.rank));
+    if (goodbye.calls < calls_) departed.push_back(static_cast<int>(goodbye.rank));
   }
-  if (!gone.empty()) throw left_error(gone);
+  if (!departed.empty()) throw left_error(departed);
 }
 
 void Departures::look_for_deaths() {
   if (!monitor_.watches()) return;
   const auto has_left = [this](int rank) {
-    return std::any_of(departed_.begin(), departed_.end(), [rank](const Goodbye& one) { return one.rank == rank; });
+    return std::any_of(departed_.begin(), departed_.end(),
+                       [rank](const Goodbye& goodbye) { return goodbye.rank == rank; });
   };
   if (const std::vector<int> dead = monitor_.dead(has_left); !dead.empty()) throw died_error(dead);
 }
 
-void Departures::say_goodbye(bool within_call) noexcept {
+void Departures::send_goodbye(bool within_call) noexcept {
   if (!mail_) return;
   const Goodbye goodbye{me_, calls_ - (within_call ? 1 : 0)};
   std::vector<std::byte> bytes(sizeof goodbye);
@@ -52,7 +54,7 @@ void Departures::say_goodbye(bool within_call) noexcept {
     for (const int peer : peers_) {
       if (peer != transport_.rank()) mail_->send(peer, bytes);
     }
-    // A few bytes are sent immediately, unless the peer died.
+    // A send of a few bytes completes immediately, unless the peer died.
     Backoff backoff(std::chrono::microseconds(100));
     const auto look = [&] {
       const bool moved = transport_.poll();

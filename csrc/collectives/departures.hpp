@@ -1,6 +1,6 @@
 // Detects ranks that make no more calls. A rank that leaves sends a goodbye message with the number
-// of calls that it has made, so that no peer waits for it. The death of a rank of this host is
-// detected by its process.
+// of calls that it has made, so that no peer waits for it. Dead ranks of this host are detected by
+// watching their processes.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,7 @@ namespace ringcomm {
 
 class Departures {
  public:
-  // `tag`: of goodbye messages; -1: none are exchanged (the engine handles them). The other
-  // arguments outlive this object.
+  // `tag`: of goodbye messages; -1: the engine handles them. Other arguments outlive this object.
   Departures(Transport& transport, std::span<const int> peers, int me, int tag);
   Departures(const Departures&) = delete;
   Departures& operator=(const Departures&) = delete;
@@ -33,8 +32,8 @@ class Departures {
   // Throws Error(left | peer_lost) if the current call needs a rank that has left or died. Cheap
   // enough for every unsuccessful poll: it checks only at intervals.
   void check();
-  void check_goodbyes();                        // checks now; throws Error(left)
-  void say_goodbye(bool within_call) noexcept;  // within_call: the current call does not count as made
+  void check_goodbyes();                         // checks now; throws Error(left)
+  void send_goodbye(bool within_call) noexcept;  // within_call: the current call does not count as made
 
  private:
   struct Goodbye {
@@ -50,7 +49,7 @@ class Departures {
   std::optional<Mail> mail_;  // for goodbye messages
   std::vector<Goodbye> departed_;
   PeerMonitor monitor_;
-  Every probe_{100'000};  // ns between probes for goodbyes; one costs as much as the rest of a small message
+  Every probe_{100'000};  // ns between probes for goodbyes; a probe takes as long as the rest of a small message
 };
 
 }  // namespace ringcomm

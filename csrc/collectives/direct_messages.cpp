@@ -44,9 +44,9 @@ bool DirectMessages::over(const Flight& flight) const {
 
 Progress DirectMessages::advance() {
   context_.transport->poll();
-  const std::size_t gone = std::erase_if(flights_, [&](const Flight& flight) { return over(flight); });
+  const std::size_t removed = std::erase_if(flights_, [&](const Flight& flight) { return over(flight); });
   if (flights_.empty()) return Progress::done;
-  if (gone > 0) return Progress::moved;
+  if (removed > 0) return Progress::moved;
   context_.departures.check();
   return Progress::blocked;
 }

@@ -1,5 +1,5 @@
-// Sends memory directly from rank to rank. No code here reads the contents, which may be device
-// memory if the transport accepts it. Routes for GPU arrays use it.
+// Sends memory directly from rank to rank. This code does not read the data, so it may be in device
+// memory if the transport accepts that. Routes for GPU arrays use it.
 #pragma once
 
 #include <algorithm>

@@ -13,17 +13,17 @@ namespace {
 class GatheredPerRank final : public Task {
  public:
   GatheredPerRank(Channel& channel, Call&& call)
-      : together_(aligned_bytes(call.nbytes())), apart_(std::exchange(call.output_per_rank, {})), counts_(call.counts),
-        item_(size_of(call.dtype)) {
-    call.output = together_.get();
+      : contiguous_(aligned_bytes(call.nbytes())), output_per_rank_(std::exchange(call.output_per_rank, {})),
+        counts_(call.counts), item_(size_of(call.dtype)) {
+    call.output = contiguous_.get();
     task_ = channel.start(std::move(call));
   }
   Progress advance() override {
     const Progress progress = task_->advance();
     if (progress != Progress::done) return progress;
-    const std::byte* part = together_.get();
+    const std::byte* part = contiguous_.get();
     for (std::size_t rank = 0; rank < counts_.size(); ++rank) {
-      kernels::copy(apart_[rank], part, counts_[rank] * item_);
+      kernels::copy(output_per_rank_[rank], part, counts_[rank] * item_);
       part += counts_[rank] * item_;
     }
     return Progress::done;
@@ -33,8 +33,8 @@ class GatheredPerRank final : public Task {
   void nap(std::chrono::nanoseconds longest) override { task_->nap(longest); }
 
  private:
-  const std::shared_ptr<std::byte[]> together_;
-  const std::vector<void*> apart_;
+  const std::shared_ptr<std::byte[]> contiguous_;
+  const std::vector<void*> output_per_rank_;
   const std::vector<std::size_t> counts_;
   const std::size_t item_;
   std::unique_ptr<Task> task_;

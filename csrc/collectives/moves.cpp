@@ -13,8 +13,9 @@ namespace ringcomm {
 namespace {
 
 constexpr std::size_t kAll = ~std::size_t{0};  // one segment
-// Bytes, segments; they are stored in staging memory.
-constexpr std::size_t kLongestSlice = 1 << 20, kMostOnTheirWay = 8;
+// Limits of calls on two levels, because their segments are in staging memory: bytes of a lane's
+// slice, and number of segments in flight.
+constexpr std::size_t kLongestSlice = 1 << 20, kMaxInFlight = 8;
 
 // A task with temporary memory, and an action after its last step.
 class Wrapped : public Task {
@@ -27,7 +28,7 @@ class Wrapped : public Task {
   }
   void abandon() noexcept override {
     inner->abandon();
-    if (transport_.in_flight() > 0) scratch.strand();
+    if (transport_.in_flight() > 0) scratch.leak();
   }
   void nap(std::chrono::nanoseconds longest) override { inner->nap(longest); }
 
@@ -78,7 +79,7 @@ class Builder {
       case Collective::alltoall:
         return alltoall();
       case Collective::barrier:
-        return run(Layout::listed({}, 1, 1), nullptr);  // it provides its own tokens
+        return run(Layout::listed({}, 1, 1), nullptr);  // the task replaces the layout by tokens
     }
     throw Error(ErrorKind::internal, "unknown collective");
   }
@@ -93,7 +94,7 @@ class Builder {
     return run(Layout::even(data, call_.count, schedule_->blocks, item_, segment_), source == data ? nullptr : source);
   }
 
-  // Returns temporary memory of the task, where the caller provides none.
+  // Returns temporary memory for blocks that the call has no buffer for. The task owns it.
   std::byte* scratch(Wrapped& task, std::size_t count) const {
     task.scratch.require(count * item_);
     return task.scratch.data();
@@ -107,9 +108,8 @@ class Builder {
 
   std::unique_ptr<Task> broadcast() { return even(call_.output, context_.me == call_.root ? call_.input : nullptr); }
 
-  // Builds a reduce or an exscan. Only the root of a reduce has a result, and all ranks but rank 0
-  // of an exscan. The other ranks may not change their input, so partial sums need temporary
-  // memory.
+  // Builds a reduce or an exscan. In a reduce only the root has a result; in an exscan all ranks
+  // but rank 0. The other ranks need temporary memory for partial sums.
   std::unique_ptr<Task> for_some() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     options_.pre = call_.pre;
@@ -144,11 +144,11 @@ class Builder {
   }
 
   // Builds an all-to-all. Unless all blocks are equal, a rank knows only its row and column of the
-  // matrix of counts. So the only number of segments known to all ranks is one.
+  // matrix of counts. So ranks cannot agree on a number of segments, and use one.
   std::unique_ptr<Task> alltoall() {
     auto task = std::make_unique<Wrapped>(*context_.transport);
     const std::size_t sent = total(call_.counts);
-    void* input = const_cast<void*>(call_.input);  // only ever sent from
+    void* input = const_cast<void*>(call_.input);  // only read
     if (call_.input == call_.output && sent > 0) {
       input = scratch(*task, sent);
       std::memcpy(input, call_.input, sent * item_);
@@ -184,7 +184,7 @@ RunOptions run_options(CallContext& context, const Call& call, std::string_view 
   }
   options.tensor = call.tensor;
   options.call_number = static_cast<std::uint32_t>(context.tags.drawn());
-  options.settles = encoding_of(call.wire, call.dtype).rounds;
+  options.canonicalizes = encoding_of(call.wire, call.dtype).rounds;
   if (options.codec && call.feedback) call.feedback->begin(call.tensor, std::hash<std::string_view>()(way));
   return options;
 }
@@ -199,7 +199,7 @@ void finish_logical_op(const Call& call, int rank, int size) {
   kernels::reduce(call.dtype, Op::lor, data, data, data, call.elements());
 }
 
-// Moves the data of a single rank, for which every op only scales.
+// Moves the data of a group of one rank. Every op then only scales.
 std::unique_ptr<Task> move_alone(const Call& call) {
   const std::size_t count = call.elements();
   if (count > 0 && computes(call.collective) && !(call.pre.identity() && call.post.identity())) {
@@ -228,7 +228,7 @@ std::unique_ptr<Task> move_on_two_levels(CallContext& context, const Call& call,
   lane.options = run_options(context, call, choice.name);
   // other collectives are scaled in shared memory
   if (call.collective == Collective::allreduce || call.collective == Collective::reduce) lane.options.post = call.post;
-  lane.options.window = std::min(choice.cut.window, kMostOnTheirWay);
+  lane.options.window = std::min(choice.cut.window, kMaxInFlight);
   context.epochs->open_call();
   return make_two_level(*context.epochs, call, std::move(lane));
 }

@@ -11,13 +11,13 @@
 
 namespace ringcomm {
 
-// Returns options with the call's dtype, op and codec. If the call has feedback, begins the call in
-// it.
+// Returns options with the call's dtype, op and codec. Begins the call in its feedback, if any;
+// `way` as in Feedback::begin().
 RunOptions run_options(CallContext& context, const Call& call, std::string_view way);
 
-// Converts the integers of a finished logical op to 0 and 1 on a rank where nothing was combined.
-// That is the only rank, the first of a scan, or the second of an exscan. On other ranks the
-// kernels have done so.
+// Converts the integers of a finished logical op to 0 and 1 on a rank where nothing was combined:
+// the only rank of a group, the first rank of a scan, or the second rank of an exscan. On other
+// ranks the kernels have done this.
 void finish_logical_op(const Call& call, int rank, int size);
 
 // The call must outlive the returned task.

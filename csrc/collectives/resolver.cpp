@@ -1,4 +1,4 @@
-// Implements Resolver: inline data, Adasum and custom algorithms around the Chooser.
+// Implements Resolver: handles inline data, Adasum and custom algorithms; the Chooser, the rest.
 #include "collectives/resolver.hpp"
 
 #include "base/error.hpp"
@@ -57,20 +57,20 @@ std::shared_ptr<const Schedule> Resolver::schedule(const Call& call, const Choic
   if (choice.algorithm)
     return context_.schedules.get(*choice.algorithm, context_.me, context_.size(),
                                   choice.algorithm->any_root ? choice.root : call.root);
-  const CustomAlgorithms* const own = context_.config.own.get();
-  if (auto schedule = own ? own->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
+  const CustomAlgorithms* const custom = context_.config.custom_algorithms.get();
+  if (auto schedule = custom ? custom->find(call.collective, context_.me, context_.size(), choice.name) : nullptr)
     return schedule;
   const std::string what = concat(name_of(call.collective), " algorithm '", choice.name, "'");
-  // Ranks that have joined know only the other ranks' descriptors of a call. That this rank cannot
-  // run it concerns all ranks.
+  // A rank that has joined builds the call from other ranks' descriptors. If it cannot run the
+  // call, the call fails on all ranks, so the error is fatal.
   if (call.agreed && choice.name != choice.shown()) {
     throw Error(ErrorKind::transport, what + " is not registered on a rank that has joined; register it on all ranks");
   }
   check_algorithm(call.collective, choice.name, context_.size());
   throw invalid(what, " cannot run here: ",
-                (AlgorithmName(choice.name).two_levels ? "it needs ranks on several hosts that share memory inside each"
+                (AlgorithmName(choice.name).two_levels ? "it needs several hosts, and shared memory within each of them"
                  : choice.name == kShared              ? "not all ranks share memory"
-                                                       : "it needs blocks of one size on every rank"));
+                                                       : "it needs blocks of equal size on all ranks"));
 }
 
 }  // namespace ringcomm

@@ -1,5 +1,4 @@
-// Decides how each call of a channel runs. The decision depends only on data that is equal on all
-// ranks.
+// Decides how each call of a channel runs, from data that is equal on all ranks.
 #pragma once
 
 #include <memory>
@@ -19,7 +18,7 @@ class Resolver {
   const std::optional<InlineLimits>& inline_limits() const { return most_; }
   const Choice& choose(const Call& call);
   const Choice& without_inline_data(const Call& call);
-  bool takes_fragments(const Call& call);  // without packing
+  bool takes_fragments(const Call& call);  // true: they need not be packed
   bool writes_per_rank_output(const Call& call) { return without_inline_data(call).route == Route::shared; }
   std::shared_ptr<const Schedule> schedule(const Call& call, const Choice& choice);
 

@@ -12,14 +12,14 @@ namespace ringcomm {
 
 struct Ability {
   char uuid[16] = {};        // UUID of the rank's device
-  std::int64_t process = 0;  // process id: a process maps other processes' memory, not its own
+  std::int64_t process = 0;  // process id; a process can map only other processes' memory
   std::int32_t nccl = 0;     // NCCL's version; 0: not available
   std::uint8_t kernels = 0;  // 1 if our kernels are available
-  std::uint8_t aware = 0;    // support of its MPI for addresses of GPUs: kSaid, kProved
+  std::uint8_t aware = 0;    // support of the rank's MPI for GPU addresses: 0, kReported or kProved
   std::uint8_t unused[2] = {};
 };
 
-inline constexpr std::uint8_t kSaid = 1, kProved = 2;  // the library reports it; a test message confirmed it
+inline constexpr std::uint8_t kReported = 1, kProved = 2;  // the library reports it; a test message confirmed it
 
 bool share_gpus(const std::vector<Ability>& all);
 

@@ -1,5 +1,5 @@
-// Computes the source and destination addresses of a call on the aware route. AwareTask sends
-// messages between them.
+// Computes the source and destination addresses of a call on the route through a GPU-aware MPI.
+// AwareTask (aware_route.cpp) sends messages between these addresses.
 //
 //  reductions  input slice r  →  slot of me in r's scratch; reduced there  →  slice r of the output
 //  scans       likewise; slice r is reduced for each rank q, into a separate slot
@@ -26,20 +26,20 @@ class AwarePieces {
   // The call must outlive this object. Its buffers may change until the first address is requested.
   AwarePieces(const Call& call, int me, int ranks)
       : call_(call), me_(me), ranks_(ranks), item_(size_of(call.dtype)), slot_bytes_(longest_share()) {}
-  void lie_in(std::byte* scratch) { scratch_ = scratch; }
+  void set_scratch(std::byte* scratch) { scratch_ = scratch; }
 
-  // common_bytes() is the scratch that every rank needs equally. own_bytes() is the scratch of this
-  // rank if its output is its input.
+  // common_bytes(): size of the scratch that every rank needs. own_bytes(): size of the scratch
+  // that this rank needs if its output is its input.
   std::size_t common_bytes() const {
     const std::size_t slots = is_scan(call_.collective) ? 2 : 1;
     return computes(call_.collective) ? slots * slot_bytes_ * static_cast<std::size_t>(ranks_) : 0;
   }
   std::size_t own_bytes() const {
-    if (!apart()) return 0;
+    if (!uses_separate_output()) return 0;
     return item_ * (call_.collective == Collective::reducescatter ? share(me_).count : total(arriving()));
   }
 
-  // Returns the number of elements that this rank reduces. outgoing(me) are its own.
+  // Returns the number of elements that this rank reduces. outgoing(me) is its own part of them.
   std::size_t reduced() const { return share(me_).count; }
 
   ReadArea outgoing(int rank) const {
@@ -63,7 +63,7 @@ class AwarePieces {
       case Collective::allgather:
       case Collective::alltoall: {
         const WriteArea there = output(start_of(counts, rank), counts[static_cast<std::size_t>(rank)]);
-        return apart() ? WriteArea{scratch_ + (there.data - output(0, 0).data), there.nbytes} : there;
+        return uses_separate_output() ? WriteArea{scratch_ + (there.data - output(0, 0).data), there.nbytes} : there;
       }
       default:
         return {slot(rank), share(me_).count * item_};
@@ -80,19 +80,20 @@ class AwarePieces {
   // same for all ranks.
   WriteArea result_for(int rank) const {
     if (is_scan(call_.collective) && rank != me_) return {slot(ranks_ + rank), share(me_).count * item_};
-    if (call_.collective == Collective::reducescatter) return apart() ? incoming(me_) : output(0, share(me_).count);
+    if (call_.collective == Collective::reducescatter)
+      return uses_separate_output() ? incoming(me_) : output(0, share(me_).count);
     return gets(me_) || is_scan(call_.collective) ? output(share(me_).first, share(me_).count) : incoming(me_);
   }
   WriteArea result_from(int rank) const { return output(share(rank).first, share(rank).count); }
 
   // Returns the memory of the final result: in the output, or in scratch to be copied there.
   WriteArea last() const {
-    if (!apart()) return output(0, 0);
+    if (!uses_separate_output()) return output(0, 0);
     return {call_.collective == Collective::reducescatter ? slot(me_) : scratch_, own_bytes()};
   }
 
  private:
-  bool apart() const { return call_.input == call_.output && has_blocks(call_.collective); }
+  bool uses_separate_output() const { return call_.input == call_.output && has_blocks(call_.collective); }
   const std::vector<std::size_t>& arriving() const {
     return call_.collective == Collective::alltoall ? call_.receive_counts : call_.counts;
   }

@@ -12,7 +12,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kEach = 64 << 10;  // bytes; more than MPIs send along with a message's envelope
+constexpr std::size_t kEach = 64 << 10;  // bytes; more than the eager limit of MPI libraries
 
 std::byte expected(int rank, std::size_t index) {  // never 0
   return static_cast<std::byte>(1 + (static_cast<std::size_t>(rank) * 7 + index) % 251);
@@ -33,14 +33,15 @@ AwareProbe::AwareProbe(Channel& channel, Device& device)
 
 void AwareProbe::begin(std::vector<Ability>& all) {
   all_ = &all;
-  if (std::ranges::all_of(all, [](const Ability& one) { return one.aware >= kSaid; })) then(&AwareProbe::exchange);
+  if (std::ranges::all_of(all, [](const Ability& ability) { return ability.aware >= kReported; }))
+    then(&AwareProbe::exchange);
 }
 
 void AwareProbe::abandon() noexcept {
-  if (!under_way()) return;
+  if (!in_progress()) return;
   Chain::abandon();
   for (const CuStream stream : {device_.to_device(), device_.from_device()}) {
-    if (!device_.settle(stream)) DeviceSide::of(channel_).stage.strand();
+    if (!device_.try_synchronize(stream)) DeviceSide::of(channel_).stage.leak();
   }
 }
 
@@ -60,10 +61,10 @@ Progress AwareProbe::exchange() {
 Progress AwareProbe::fetch() {
   place_->join(device_.from_device());
   device_.copy(slot().data, memory_, nbytes_, device_.from_device());
-  return after(device_.record(device_.from_device()), &AwareProbe::tell);
+  return after(device_.record(device_.from_device()), &AwareProbe::send_result);
 }
 
-Progress AwareProbe::tell() {
+Progress AwareProbe::send_result() {
   worked_ = 1;
   for (std::size_t at = 0; at < nbytes_; ++at) {
     if (slot().data[at] != expected(static_cast<int>(at / kEach), at % kEach)) worked_ = 0;
@@ -72,7 +73,7 @@ Progress AwareProbe::tell() {
 }
 
 Progress AwareProbe::prove() {
-  for (Ability& one : *all_) one.aware = worked_ ? kProved : kSaid;
+  for (Ability& ability : *all_) ability.aware = worked_ ? kProved : kReported;
   return Progress::done;
 }
 

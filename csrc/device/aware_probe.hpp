@@ -1,5 +1,5 @@
-// Tests if an MPI that reports support for addresses of GPUs has it. Every rank's GPU sends a
-// message to every other GPU, and the host compares the bytes.
+// Tests MPI's support for GPU addresses, if MPI reports it. Every rank sends a message from its
+// GPU's memory to every other rank's, and the host compares the bytes.
 #pragma once
 
 #include <memory>
@@ -17,15 +17,15 @@ class AwareProbe final : public Chain {
   ~AwareProbe() override { AwareProbe::abandon(); }
   bool possible() const { return memory_ != nullptr; }  // MPI reports support, and memory for the test is available
 
-  // Starts the test. Every rank calls it if the test is possible on all ranks. The result is stored
-  // in their abilities.
+  // Starts the test. Every rank calls it, with all ranks' abilities. It does nothing unless the
+  // test is possible on all ranks. Stores the result in `all`.
   void begin(std::vector<Ability>& all);
   void abandon() noexcept override;
 
  private:
   Progress exchange();
   Progress fetch();
-  Progress tell();
+  Progress send_result();
   Progress prove();
   Stage::Slot& slot();
 

@@ -40,10 +40,10 @@ class AwareTask final : public RouteTask {
   }
 
   void abandon() noexcept override {
-    if (exchanges_ && under_way() && !has_task()) channel_.context().book_failure();
+    if (exchanges_ && in_progress() && !has_task()) channel_.context().book_failure();
     if (messages_.abandon()) {
-      aware_.scratch.strand();
-      flow_.strand();
+      aware_.scratch.leak();
+      flow_.leak();
     }
     RouteTask::abandon();
   }
@@ -55,20 +55,20 @@ class AwareTask final : public RouteTask {
     packed_ = call_.fragments.empty() ? 0 : call_.count * item_;
     try {
       flow_.begin(call_, *place_);
-      pieces_.lie_in(aware_.scratch.at_least(std::max(pieces_.common_bytes(), pieces_.own_bytes())));
+      pieces_.set_scratch(aware_.scratch.at_least(std::max(pieces_.common_bytes(), pieces_.own_bytes())));
     } catch (const std::bad_alloc&) {
       roomy_ = 0;
     }
     if (pieces_.common_bytes() > aware_.scratch_granted || packed_ > aware_.packed_granted)
       return after(least_of(call_.name + "/room", roomy_), &AwareTask::look_for_room);
-    if (!roomy_) throw Error(ErrorKind::transport, "this rank's GPU has no memory left for an exchange in place");
+    if (!roomy_) throw Error(ErrorKind::transport, "this rank's GPU has too little free memory for this call");
     return once_passed(&AwareTask::exchange);
   }
 
   Progress look_for_room() {
     aware_.scratch_granted = roomy_ ? std::max(aware_.scratch_granted, pieces_.common_bytes()) : 0;
     aware_.packed_granted = roomy_ ? std::max(aware_.packed_granted, packed_) : 0;
-    return roomy_ ? once_passed(&AwareTask::exchange) : go_by_the_host();
+    return roomy_ ? once_passed(&AwareTask::exchange) : use_staged_route();
   }
 
   // Continues with `next` after the work that the stream holds now.

@@ -22,14 +22,16 @@ inline Call part_of(std::string name, Collective collective) {
   return call;
 }
 
-// Makes the subcall also compare the call that it belongs to. If that call is already compared, the
-// subcall's end shows that all ranks entered it.
-inline Call comparing(Call part, const Call& asked) {
-  part.agreed = asked.agreed;
-  part.enclosing_call = &asked;
+// Makes the subcall's consistency check also compare the enclosing call, `original`. If ranks have
+// agreed on that call already, the end of the subcall only shows that all ranks have entered it.
+inline Call comparing(Call part, const Call& original) {
+  part.agreed = original.agreed;
+  part.enclosing_call = &original;
   return part;
 }
-inline Call comparison_of(const Call& asked) { return comparing(part_of(asked.name, Collective::barrier), asked); }
+inline Call comparison_of(const Call& original) {
+  return comparing(part_of(original.name, Collective::barrier), original);
+}
 
 // Returns an all-gather of one record of `nbytes` bytes per rank.
 inline Call records_of(std::string name, int ranks, const void* mine, std::size_t nbytes, void* all) {

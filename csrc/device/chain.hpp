@@ -1,5 +1,5 @@
-// Defines a task that consists of steps: member functions, and tasks or events between them. Device
-// calls are chains.
+// Defines a task that runs a chain of steps, which are member functions. Before each step it may
+// wait for another task or for an event. Calls on devices are chains.
 #pragma once
 
 #include <algorithm>
@@ -66,7 +66,7 @@ class Chain : public Task {
     next_ = nullptr;
     return Progress::moved;
   }
-  bool under_way() const { return task_ || next_; }
+  bool in_progress() const { return task_ || next_; }
   bool has_task() const { return task_ != nullptr; }
 
  private:

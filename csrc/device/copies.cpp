@@ -40,14 +40,14 @@ class DeviceCopies final : public Copies {
   Mark mark_out() override { return mark(device_.to_device()); }
   void finish() override { place_->finish(mark_out()); }
   bool give_up() noexcept override {
-    const bool in = device_.settle(device_.from_device());
-    return device_.settle(device_.to_device()) && in;
+    const bool in = device_.try_synchronize(device_.from_device());
+    return device_.try_synchronize(device_.to_device()) && in;
   }
   Device* device() const override { return &device_; }
 
  private:
-  // Only the first stream used waits for the buffers. Data copied from them shows that they are
-  // ready.
+  // Makes the first stream that is used wait for the buffers. The other stream is used only after a
+  // copy on the first one has ended, so the buffers are ready then.
   void hold_once(CuStream stream) {
     if (!std::exchange(held_, true)) place_->hold(stream);
   }

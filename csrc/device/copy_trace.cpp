@@ -9,7 +9,7 @@
 namespace ringcomm {
 
 void CopyTrace::Direction::begin(const Mark& mark, std::size_t nbytes) {
-  if (mark && trace().enabled()) under_way.push_back({mark, now_ns(), nbytes});
+  if (mark && trace().enabled()) in_flight.push_back({mark, now_ns(), nbytes});
 }
 
 bool CopyTrace::look() {
@@ -18,15 +18,15 @@ bool CopyTrace::look() {
 }
 
 bool CopyTrace::look(Direction& direction, std::string_view category, int lane) {
-  auto& under_way = direction.under_way;
-  while (!under_way.empty() && under_way.front().mark->happened()) {
-    const Copy& copy = under_way.front();
+  auto& in_flight = direction.in_flight;
+  while (!in_flight.empty() && in_flight.front().mark->happened()) {
+    const Copy& copy = in_flight.front();
     const std::int64_t now = now_ns(), begun = std::max(copy.begun_ns, direction.last_ns);
     trace().record(category, name_, {}, begun, now, copy.nbytes, rank_, thread_, lane);
     direction.last_ns = now;
-    under_way.erase(under_way.begin());
+    in_flight.erase(in_flight.begin());
   }
-  return under_way.empty();
+  return in_flight.empty();
 }
 
 }  // namespace ringcomm

@@ -29,7 +29,7 @@ class CopyTrace {
   };
   struct Direction {
     void begin(const Mark& mark, std::size_t nbytes);
-    std::vector<Copy> under_way;  // oldest first
+    std::vector<Copy> in_flight;  // oldest first
     std::int64_t last_ns = 0;
   };
   bool look(Direction& direction, std::string_view category, int lane);

@@ -32,7 +32,7 @@ int Device::open(const std::string& library, const std::string& nccl_library) {
   const std::lock_guard lock(all.mutex);
   if (!all.driver) {
     auto driver = Driver::load(library);
-    driver->check(driver->device_count(&all.count), "count its devices");
+    driver->check(driver->device_count(&all.count), "count the devices");
     all.driver = std::move(driver);
     all.nccl_library = nccl_library;
   }
@@ -45,7 +45,7 @@ Device& Device::get(int ordinal) {
   Devices& all = devices();
   const std::lock_guard lock(all.mutex);
   if (ordinal < 0 || ordinal >= all.count) {
-    throw Error(ErrorKind::invalid, "there is no GPU " + std::to_string(ordinal) + " here: the CUDA driver shows " +
+    throw Error(ErrorKind::invalid, "there is no GPU " + std::to_string(ordinal) + " here: the CUDA driver reports " +
                                         std::to_string(all.count));
   }
   Device*& found = all.known[ordinal];
@@ -54,7 +54,7 @@ Device& Device::get(int ordinal) {
 }
 
 Device::Device(std::shared_ptr<const Driver> driver, int ordinal) : driver_(std::move(driver)), ordinal_(ordinal) {
-  driver_->check(driver_->device_get(&device_, ordinal), "find its device");
+  driver_->check(driver_->device_get(&device_, ordinal), "open the device");
   driver_->check(driver_->primary_retain(&context_, device_), "open the device's primary context");
   from_device_ = make_stream();
   to_device_ = make_stream();
@@ -62,7 +62,7 @@ Device::Device(std::shared_ptr<const Driver> driver, int ordinal) : driver_(std:
 
 CuStream Device::make_stream() const {
   CuStream made = nullptr;
-  call("make a stream", &Driver::stream_create, &made, kCuApart);
+  call("create a stream", &Driver::stream_create, &made, kCuStreamNonBlocking);
   return made;
 }
 
@@ -95,7 +95,7 @@ void Device::run_what_is_due() {
   decltype(later_) due;
   {
     const std::lock_guard lock(mutex_);
-    const auto is_due = std::ranges::partition(later_, [](const auto& one) { return !one.first.happened(); });
+    const auto is_due = std::ranges::partition(later_, [](const auto& action) { return !action.first.happened(); });
     due.assign(std::move_iterator(is_due.begin()), std::move_iterator(is_due.end()));
     later_.erase(is_due.begin(), is_due.end());
   }
@@ -107,10 +107,10 @@ CuPointer Device::borrow(std::size_t nbytes) {
   std::vector<Spare> useless;
   {
     const std::lock_guard lock(mutex_);
-    for (auto one = spare_.begin(); one != spare_.end(); ++one) {
-      if (one->nbytes != nbytes || !one->free.happened()) continue;
-      useless.push_back(std::move(*one));
-      spare_.erase(one);
+    for (auto spare = spare_.begin(); spare != spare_.end(); ++spare) {
+      if (spare->nbytes != nbytes || !spare->free.happened()) continue;
+      useless.push_back(std::move(*spare));
+      spare_.erase(spare);
       return useless[0].data;
     }
   }
@@ -121,7 +121,7 @@ CuPointer Device::borrow(std::size_t nbytes) {
     useless = std::move(spare_);
     spare_.clear();
   }
-  for (const Spare& one : useless) free(one.data);
+  for (const Spare& spare : useless) free(spare.data);
   return allocate(nbytes);
 }
 
@@ -138,19 +138,19 @@ void Device::end_stream(CuStream stream) const noexcept {
 }
 
 void Device::hold(CuStream stream, CuEvent event) const {
-  call("let a stream wait", &Driver::stream_wait, stream, event, 0);
+  call("make a stream wait for an event", &Driver::stream_wait, stream, event, 0);
 }
 
 std::array<char, 16> Device::uuid() const {
   std::array<char, 16> bytes{};
-  driver_->check(driver_->device_uuid(bytes.data(), device_), "tell the device's UUID");
+  driver_->check(driver_->device_uuid(bytes.data(), device_), "return the device's UUID");
   return bytes;
 }
 
 unsigned Device::processors() const {
   constexpr int kMultiprocessors = 16;  // CUdevice_attribute
   int count = 0;
-  driver_->check(driver_->device_attribute(&count, kMultiprocessors, device_), "tell of the device");
+  driver_->check(driver_->device_attribute(&count, kMultiprocessors, device_), "return the number of multiprocessors");
   return static_cast<unsigned>(std::max(1, count));
 }
 
@@ -203,16 +203,16 @@ Event Device::record(CuStream stream) {
       events_.pop_back();
     }
   }
-  if (!it) driver_->check(driver_->event_create(&it, kCuUntimed), "make an event");
+  if (!it) driver_->check(driver_->event_create(&it, kCuUntimed), "create an event");
   Event made(*this, it);
   driver_->check(driver_->event_record(it, stream), "record an event");
   return made;
 }
 
-bool Device::settle(CuStream stream) noexcept {
-  bool settled = true;
-  unless_lost([&] { settled = record(stream).settle(); });
-  return settled;
+bool Device::try_synchronize(CuStream stream) noexcept {
+  bool synchronized = true;
+  unless_lost([&] { synchronized = record(stream).try_synchronize(); });
+  return synchronized;
 }
 
 void Device::copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const {
@@ -242,7 +242,7 @@ bool Event::happened() const {
   const Device::Current current(*device_);
   const CuResult result = device_->driver().event_query(it_);
   if (result == kCuNotReady) return false;
-  device_->driver().check(result, "go on");
+  device_->driver().check(result, "complete earlier work");
   return true;
 }
 
@@ -250,7 +250,7 @@ void Event::wait() const noexcept {
   if (it_) device_->unless_lost([&] { device_->driver().event_synchronize(it_); });
 }
 
-bool Event::settle() const noexcept {
+bool Event::try_synchronize() const noexcept {
   constexpr std::chrono::milliseconds kPatience(500);
   constexpr std::chrono::microseconds kNap(100);
   try {

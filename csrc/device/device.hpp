@@ -1,5 +1,5 @@
-// Represents one GPU of this process: its primary context, which is common to the process's
-// frameworks, and the streams, events and memory that it creates once.
+// Represents one GPU of this process: its primary context, which the process's frameworks use too,
+// and streams, events and memory that are created once and reused.
 #pragma once
 
 #include <array>
@@ -33,8 +33,9 @@ class Event {
   ~Event();  // returns the event to its device
   bool empty() const { return !it_; }
   bool happened() const;
-  void wait() const noexcept;        // blocks the host
-  bool settle() const noexcept;      // as wait(), with a time limit: false if a peer that it depends on must have died
+  void wait() const noexcept;  // blocks the host
+  bool try_synchronize()
+      const noexcept;                // as wait(), with a time limit, which is reached if a needed peer has died: false
   void hold(CuStream stream) const;  // makes later work of the stream wait
 
  private:
@@ -55,7 +56,7 @@ class Device {
   static const std::string& nccl_library();
 
   const Driver& driver() const { return *driver_; }
-  // Calls a driver function in this device's context. Throws Error(transport) with `what` failed.
+  // Calls a driver function in this device's context. Throws Error(transport), which names `what`.
   template <class... Parameters>
   void call(const char* what, CuResult (*Driver::*function)(Parameters...),
             std::type_identity_t<Parameters>... arguments) const {
@@ -77,7 +78,7 @@ class Device {
   std::array<char, 16> uuid() const;
   unsigned processors() const;  // a launch of a few blocks per processor fills the device
   Event record(CuStream stream);
-  bool settle(CuStream stream) noexcept;  // waits for the stream's work, as Event::settle
+  bool try_synchronize(CuStream stream) noexcept;  // waits for the stream's work, with Event::try_synchronize's limit
   void copy(void* to, const void* from, std::size_t nbytes, CuStream stream) const;
   CuPointer allocate(std::size_t nbytes);
   void free(CuPointer data) const noexcept;  // waits for the device
@@ -85,10 +86,10 @@ class Device {
   // may be used again after the work that the stream holds now.
   CuPointer borrow(std::size_t nbytes);
   void keep(CuPointer data, std::size_t nbytes, CuStream stream) noexcept;
-  // Runs `act` after the stream's present work: here, or when memory is next requested.
+  // Runs `act` after the stream's present work: in this call, or when memory is next requested.
   void afterwards(CuStream stream, std::function<void()> act) noexcept;
   CuStream make_stream() const;
-  void end_stream(CuStream stream) const noexcept;  // its work still runs
+  void end_stream(CuStream stream) const noexcept;  // the stream's present work still runs
   void hold(CuStream stream, CuEvent event) const;
 
   // Registers a module of kernels by name, as PTX; for all devices, before the first is used.
@@ -99,9 +100,9 @@ class Device {
   bool pin(void* data, std::size_t nbytes);
   void unpin(void* data) noexcept;
 
-  // Makes the device's context current in this thread during its lifetime. Driver calls meanwhile
-  // do not disturb a CUDA graph that the program captures. Otherwise even an event query by one of
-  // our threads ends the capture with an error.
+  // Makes the device's context current in this thread during this object's lifetime. Driver calls
+  // of the thread then do not disturb a CUDA graph that the program captures. Otherwise even an
+  // event query by one of our threads ends the capture with an error.
   class Current {
    public:
     explicit Current(const Device& device);
@@ -125,7 +126,7 @@ class Device {
   CuDevice device_ = 0;
   CuContext context_ = nullptr;
   CuStream from_device_ = nullptr, to_device_ = nullptr;
-  std::atomic<bool> stuck_{false};  // a settle() timed out: later ones do not wait
+  std::atomic<bool> stuck_{false};  // a try_synchronize() timed out: later ones do not wait
   std::mutex mutex_;
   struct Spare {
     CuPointer data;

@@ -9,17 +9,18 @@ namespace ringcomm {
 
 std::shared_ptr<const Driver> Driver::load(const std::string& library) {
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (!handle) throw Error(ErrorKind::invalid, "there is no CUDA driver: " + std::string(dlerror()));
+  if (!handle) throw Error(ErrorKind::invalid, "the CUDA driver cannot be loaded: " + std::string(dlerror()));
   auto made = std::make_shared<Driver>();
   const auto find = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
-    if (!function) throw Error(ErrorKind::invalid, library + " has no " + symbol + ": it is too old for ringcomm");
+    if (!function)
+      throw Error(ErrorKind::invalid, library + " has no function " + symbol + ": it is too old for ringcomm");
   };
-#define RINGCOMM_ONE(name, symbol, parameters) find(made->name, symbol);
-  RINGCOMM_CUDA_FUNCTIONS(RINGCOMM_ONE)
-#undef RINGCOMM_ONE
+#define RINGCOMM_LOAD(name, symbol, parameters) find(made->name, symbol);
+  RINGCOMM_CUDA_FUNCTIONS(RINGCOMM_LOAD)
+#undef RINGCOMM_LOAD
   if (const CuResult result = made->init(0))
-    throw Error(ErrorKind::invalid, "the CUDA driver does not start: " + made->text_of(result));
+    throw Error(ErrorKind::invalid, "the CUDA driver failed to start: " + made->text_of(result));
   return made;
 }
 
@@ -32,7 +33,7 @@ std::string Driver::text_of(CuResult result) const {
 
 void Driver::fail(CuResult result, const char* what) const {
   throw Error(ErrorKind::transport,
-              std::string("the CUDA driver on this rank refused to ") + what + ": " + text_of(result));
+              std::string("the CUDA driver on this rank failed to ") + what + ": " + text_of(result));
 }
 
 }  // namespace ringcomm

@@ -26,11 +26,11 @@ struct CuIpcEvent {
 inline constexpr CuResult kCuInvalidValue = 1, kCuOutOfMemory = 2, kCuNotReady = 600;
 inline constexpr int kCuCaptureRelaxed = 2;                         // CUstreamCaptureMode
 inline constexpr unsigned kCuUntimed = 2, kCuBetweenProcesses = 4;  // flags of events
-inline constexpr unsigned kCuApart = 1;                             // flag of streams: not ordered with the default one
+inline constexpr unsigned kCuStreamNonBlocking = 1;                 // flag of streams: not ordered with the default one
 inline constexpr unsigned kCuPortable = 1;                          // flag of registered memory: valid in all contexts
 
 // Functions as documented in CUDA's driver API, with the names that the library exports.
-// clang-format off: a row for each
+// clang-format off: one row per function
 #define RINGCOMM_CUDA_FUNCTIONS(one) \
   one(init, "cuInit", (unsigned)) \
   one(error_name, "cuGetErrorName", (CuResult, const char**)) \

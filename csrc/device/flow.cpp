@@ -11,12 +11,12 @@ std::vector<gpu::Tensor> tensors_of(const std::vector<Fragment>& fragments, std:
                                     bool in) {
   std::vector<gpu::Tensor> tensors;
   tensors.reserve(fragments.size());
-  for (const Fragment& one : fragments) {
+  for (const Fragment& fragment : fragments) {
     if (in)
-      tensors.push_back({one.input, together, one.count});
+      tensors.push_back({fragment.input, together, fragment.count});
     else
-      tensors.push_back({together, one.output, one.count});
-    together += one.count * item;
+      tensors.push_back({together, fragment.output, fragment.count});
+    together += fragment.count * item;
   }
   return tensors;
 }
@@ -35,7 +35,7 @@ std::byte* DeviceRoom::at_least(std::size_t nbytes) {
 
 void DeviceRoom::release() noexcept {
   if (data_ != 0) device_.keep(data_, nbytes_, stream_);
-  strand();
+  leak();
 }
 
 void Flow::begin(Call& call, const DeviceLocation& place, std::byte* room) {

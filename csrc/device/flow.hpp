@@ -1,5 +1,5 @@
-// Provides a route's separate stream, in the order of the calls, so that a call never waits for
-// another channel's. Fragments are packed and unpacked on it.
+// Provides a separate stream for a route, which runs the route's calls in order. So a call never
+// waits for another channel's call. Fragments are packed and unpacked on this stream.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ class DeviceRoom {
   ~DeviceRoom() { release(); }
   DeviceRoom(const DeviceRoom&) = delete;
   DeviceRoom& operator=(const DeviceRoom&) = delete;
-  std::byte* at_least(std::size_t nbytes);         // growing discards the contents
-  void strand() noexcept { data_ = nbytes_ = 0; }  // never reused: an uncancelled send may still read it
-  void release() noexcept;                         // reusable after the work that the stream holds
+  std::byte* at_least(std::size_t nbytes);       // growing discards the contents
+  void leak() noexcept { data_ = nbytes_ = 0; }  // never reused: an uncancelled send may still read it
+  void release() noexcept;                       // reusable after the work that the stream holds
 
  private:
   Device& device_;
@@ -39,14 +39,14 @@ class Flow {
   Flow(const Flow&) = delete;
   Flow& operator=(const Flow&) = delete;
 
-  // Makes the call's array contiguous: in place, or as a packed copy of its fragments. unpack()
-  // copies it back to them. The stream waits until the place is ready. `room`: memory for the copy;
-  // null: the flow's memory.
+  // Makes the call's array contiguous: if it has fragments, packs them into a copy, which unpack()
+  // copies back. The stream waits until the place is ready. `room`: memory for the copy; null: the
+  // flow's memory.
   void begin(Call& call, const DeviceLocation& place, std::byte* room = nullptr);
   void unpack(const Call& call, const std::vector<Fragment>& fragments);
   void finish(DeviceLocation& place);  // the result is ready after the stream's present work
-  void settle() noexcept { device.settle(stream); }
-  void strand() noexcept { room_.strand(); }  // as in DeviceRoom, for packed fragments
+  void try_synchronize() noexcept { device.try_synchronize(stream); }
+  void leak() noexcept { room_.leak(); }  // as in DeviceRoom, for packed fragments
 
   Device& device;
   const CuStream stream;

@@ -19,21 +19,21 @@ struct Ipc {
   explicit Ipc(Device& device) : flow(device), peers(device, flow.stream) {}
   Flow flow;
   MappedPeers peers;
-  bool refused = false;  // a rank could not open published memory, which is not published again
+  bool refused = false;  // a rank could not open memory; its owner does not publish it again
 };
 
 class IpcTask final : public RouteTask {
  public:
   IpcTask(Channel& channel, Ipc& ipc, Call call, std::shared_ptr<DeviceLocation> place)
       : RouteTask(channel, ipc.flow, std::move(call), std::move(place)), ipc_(ipc) {
-    then(&IpcTask::tell);
+    then(&IpcTask::exchange_records);
   }
 
  private:
   // Result of opening fresh memory; ranks agree on the minimum.
   static constexpr std::uint8_t kRefused = 0, kUnable = 1, kAble = 2;
 
-  Progress tell() {
+  Progress exchange_records() {
     bool ready = true;
     try {
       flow_.begin(call_, *place_);
@@ -42,8 +42,8 @@ class IpcTask final : public RouteTask {
       ready = false;
     }
     mine_.assign(record_bytes(), std::byte{0});
-    Whereabouts here = ipc_.peers.tell(call_.input, in_bytes(), call_.output, out_bytes());
-    if (!ready || in_its_own_way()) here.able = 0;
+    IpcRecord here = ipc_.peers.describe(call_.input, in_bytes(), call_.output, out_bytes());
+    if (!ready || overwrites_shared_input()) here.able = 0;
     std::memcpy(mine_.data(), &here, sizeof here);
     for (int rank = 0; call_.collective == Collective::alltoall && rank < ranks_; ++rank) {
       const std::uint64_t start = start_of(call_.counts, rank);
@@ -51,29 +51,30 @@ class IpcTask final : public RouteTask {
     }
     all_.resize(static_cast<std::size_t>(ranks_) * mine_.size());
     Call records = records_of(call_.name + "/where", ranks_, mine_.data(), mine_.size(), all_.data());
-    return after(comparing(std::move(records), asked_), &IpcTask::look);
+    return after(comparing(std::move(records), original_call_), &IpcTask::look);
   }
 
   // Returns true if the call in place would overwrite input that other ranks still read.
-  bool in_its_own_way() const {
-    const bool own_place = call_.collective == Collective::reducescatter || call_.collective == Collective::allgather;
-    const bool apart = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
-                       (own_place && start_of(call_.counts, me_) > 0);
-    return apart && call_.input == call_.output;
+  bool overwrites_shared_input() const {
+    const bool writes_own_block =
+        call_.collective == Collective::reducescatter || call_.collective == Collective::allgather;
+    const bool needs_separate_output = is_scan(call_.collective) || call_.collective == Collective::alltoall ||
+                                       (writes_own_block && start_of(call_.counts, me_) > 0);
+    return needs_separate_output && call_.input == call_.output;
   }
 
   Progress look() {
     others_.resize(static_cast<std::size_t>(ranks_));
     bool able = true, fresh = false;
     for (int rank = 0; rank < ranks_; ++rank) {
-      Whereabouts& other = whereabouts_of(rank);
+      IpcRecord& other = ipc_record_of(rank);
       std::memcpy(&other, record_of(rank), sizeof other);
       able &= other.able != 0;
       fresh |= other.fresh != 0;
     }
     // Fresh memory is opened in any case, because its rank does not publish it again.
-    ipc_.peers.heard(whereabouts_of(me_));
-    if (!fresh) return able ? work() : go_by_the_host();
+    ipc_.peers.mark_published(ipc_record_of(me_));
+    if (!fresh) return able ? work() : use_staged_route();
     const bool opened = ipc_.peers.open(others_, me_);
     agreed_ = !opened ? kRefused : able ? kAble : kUnable;
     return after(least_of(call_.name + "/opened", agreed_), &IpcTask::confirm);
@@ -81,7 +82,7 @@ class IpcTask final : public RouteTask {
 
   Progress confirm() {
     ipc_.refused |= agreed_ == kRefused;
-    return agreed_ == kAble ? work() : go_by_the_host();
+    return agreed_ == kAble ? work() : use_staged_route();
   }
 
   Progress work() {
@@ -99,12 +100,12 @@ class IpcTask final : public RouteTask {
     return end();
   }
 
-  Whereabouts& whereabouts_of(int rank) { return others_[static_cast<std::size_t>(rank)]; }
+  IpcRecord& ipc_record_of(int rank) { return others_[static_cast<std::size_t>(rank)]; }
   const std::byte* input_of(int rank) {
-    return rank == me_ ? static_cast<const std::byte*>(call_.input) : ipc_.peers.at(rank, whereabouts_of(rank).input);
+    return rank == me_ ? static_cast<const std::byte*>(call_.input) : ipc_.peers.at(rank, ipc_record_of(rank).input);
   }
   std::byte* output_of(int rank) {
-    return rank == me_ ? static_cast<std::byte*>(call_.output) : ipc_.peers.at(rank, whereabouts_of(rank).output);
+    return rank == me_ ? static_cast<std::byte*>(call_.output) : ipc_.peers.at(rank, ipc_record_of(rank).output);
   }
 
   // Reduces this rank's share: a slice, its block, or all elements.
@@ -139,9 +140,9 @@ class IpcTask final : public RouteTask {
     }
   }
 
-  // A record: a Whereabouts, and the start of each rank's block.
+  // A record consists of an IpcRecord and, for alltoall, the start of each rank's block.
   static std::size_t start_at(int rank) {
-    return sizeof(Whereabouts) + static_cast<std::size_t>(rank) * sizeof(std::uint64_t);
+    return sizeof(IpcRecord) + static_cast<std::size_t>(rank) * sizeof(std::uint64_t);
   }
   std::size_t record_bytes() const { return start_at(call_.collective == Collective::alltoall ? ranks_ : 0); }
   const std::byte* record_of(int rank) const { return all_.data() + static_cast<std::size_t>(rank) * mine_.size(); }
@@ -149,14 +150,14 @@ class IpcTask final : public RouteTask {
   std::size_t in_bytes() const { return given_by(me_, call_) * item_; }
   // Bytes of the output that other ranks write.
   std::size_t out_bytes() const {
-    const bool everybody = call_.collective == Collective::allreduce;
+    const bool all_ranks = call_.collective == Collective::allreduce;
     const bool mine = call_.collective == Collective::reduce && me_ == call_.root;
-    return everybody || mine ? call_.count * item_ : 0;
+    return all_ranks || mine ? call_.count * item_ : 0;
   }
 
   Ipc& ipc_;
   std::vector<std::byte> mine_, all_;  // records
-  std::vector<Whereabouts> others_;
+  std::vector<IpcRecord> others_;
   std::uint8_t agreed_ = kRefused;
 };
 
@@ -165,7 +166,7 @@ class IpcRoute final : public RouteOf<IpcTask, Ipc> {
   IpcRoute(Device& device, std::size_t least) : RouteOf("ipc", device), least_(least) {}
   bool takes(const Call& call) const override {
     if (kept_.refused || !kernels_take(call)) return false;
-    if (call.collective == Collective::alltoall) return true;  // its counts differ between ranks
+    if (call.collective == Collective::alltoall) return true;  // ranks' counts differ, so no limit applies
     return (has_blocks(call.collective) ? total(call.counts) : call.count) * size_of(call.dtype) >= least_;
   }
 

@@ -40,8 +40,8 @@ void Launcher::scale(void* data, std::size_t count, DType dtype, const kernels::
 
 void Launcher::pack(std::vector<gpu::Tensor> tensors, DType dtype, CuStream stream) {
   const gpu::Entry entry = gpu::pack_entry(dtype, dtype);
-  std::erase_if(tensors, [](const gpu::Tensor& one) { return one.count == 0; });
-  for (gpu::Tensor& one : tensors) one.count *= entry.parts;
+  std::erase_if(tensors, [](const gpu::Tensor& tensor) { return tensor.count == 0; });
+  for (gpu::Tensor& tensor : tensors) tensor.count *= entry.parts;
   const auto size = static_cast<unsigned>(size_of(dtype)) / entry.parts;
   for (std::span<const gpu::Tensor> left = tensors; !left.empty();) {
     gpu::PackParameters parameters{};

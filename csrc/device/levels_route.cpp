@@ -42,8 +42,8 @@ class LevelsTask final : public RouteTask {
     if (sums_ || !roots) parts_.emplace_back(*levels.host, gather());
   }
 
-  // Starts a call after the flow's present work. For departures each is a separate call of the
-  // channel, so that no rank waits for one that a departed rank has not begun.
+  // Starts a call after the flow's present work. It counts as a separate call of the channel when
+  // departures are checked, so that no rank waits for a call that a departed rank has not begun.
   Progress start_on(Channel& level, Call call) {
     channel_.context().departures.begin_call();
     part_ = std::make_shared<DeviceLocation>(flow_.device, flow_.stream, true, false);

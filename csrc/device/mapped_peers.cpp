@@ -9,8 +9,8 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kMostTold = 64;  // allocations that peers keep open
-constexpr int kBufferId = 7;           // CUpointer_attribute
+constexpr std::size_t kMaxPublished = 64;  // allocations that peers keep open
+constexpr int kBufferId = 7;               // CUpointer_attribute
 constexpr unsigned kLazyPeerAccess = 1;
 
 }  // namespace
@@ -28,71 +28,71 @@ MappedPeers::~MappedPeers() {
 
 CuEvent MappedPeers::make_event() const {
   CuEvent made = nullptr;
-  device_.call("make an event", &Driver::event_create, &made, kCuUntimed | kCuBetweenProcesses);
+  device_.call("create an event", &Driver::event_create, &made, kCuUntimed | kCuBetweenProcesses);
   return made;
 }
 
-Lying MappedPeers::lying(const void* data, std::size_t nbytes) const {
-  Lying made;
+IpcAddress MappedPeers::ipc_address(const void* data, std::size_t nbytes) const {
+  IpcAddress made;
   if (nbytes == 0) return made;
   const Driver& driver = device_.driver();
   CuPointer base = 0;
   std::size_t size = 0;
-  driver.check(driver.memory_range(&base, &size, device_address(data)), "tell where memory begins");
-  driver.check(driver.pointer_attribute(&made.id, kBufferId, base), "tell an allocation's number");
-  driver.check(driver.ipc_memory_handle(&made.allocation, base), "let other processes map memory");
+  driver.check(driver.memory_range(&base, &size, device_address(data)), "find the allocation of an address");
+  driver.check(driver.pointer_attribute(&made.id, kBufferId, base), "return an allocation's id");
+  driver.check(driver.ipc_memory_handle(&made.allocation, base), "export memory to other processes");
   made.offset = device_address(data) - base;
   return made;
 }
 
-Whereabouts MappedPeers::tell(const void* input, std::size_t input_bytes, const void* output,
-                              std::size_t output_bytes) const {
-  Whereabouts mine;
+IpcRecord MappedPeers::describe(const void* input, std::size_t input_bytes, const void* output,
+                                std::size_t output_bytes) const {
+  IpcRecord mine;
   try {
     const Device::Current current(device_);
     const Driver& driver = device_.driver();
-    driver.check(driver.ipc_event_handle(&mine.ready, ready_), "let other processes wait for an event");
-    driver.check(driver.ipc_event_handle(&mine.done, done_), "let other processes wait for an event");
-    mine.input = lying(input, input_bytes);
-    mine.output = lying(output, output_bytes);
-    mine.forget = told_.size() > kMostTold;
-    const bool all_known = told_events_ && !mine.forget;
-    for (const Lying& one : {mine.input, mine.output}) {
-      if (!all_known || (one.id != 0 && !told_.contains(one.id))) mine.fresh = 1;
+    driver.check(driver.ipc_event_handle(&mine.ready, ready_), "export an event to other processes");
+    driver.check(driver.ipc_event_handle(&mine.done, done_), "export an event to other processes");
+    mine.input = ipc_address(input, input_bytes);
+    mine.output = ipc_address(output, output_bytes);
+    mine.forget = published_.size() > kMaxPublished;
+    const bool all_known = published_events_ && !mine.forget;
+    for (const IpcAddress& buffer : {mine.input, mine.output}) {
+      if (!all_known || (buffer.id != 0 && !published_.contains(buffer.id))) mine.fresh = 1;
     }
     mine.able = 1;
-  } catch (const Error&) {  // such as memory of a pool, which has no handle
+  } catch (const Error&) {  // for example, memory of a pool has no handle
   }
   return mine;
 }
 
-void MappedPeers::heard(const Whereabouts& mine) {
+void MappedPeers::mark_published(const IpcRecord& mine) {
   if (!mine.fresh) return;
-  if (mine.forget) told_.clear();
-  for (const Lying& one : {mine.input, mine.output}) {
-    if (one.id != 0) told_.insert(one.id);
+  if (mine.forget) published_.clear();
+  for (const IpcAddress& buffer : {mine.input, mine.output}) {
+    if (buffer.id != 0) published_.insert(buffer.id);
   }
-  told_events_ = true;
+  published_events_ = true;
 }
 
-bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {
+bool MappedPeers::open(const std::vector<IpcRecord>& all, int me) {
   try {
     const Device::Current current(device_);
     const Driver& driver = device_.driver();
     for (int rank = 0; rank < static_cast<int>(all.size()); ++rank) {
-      const Whereabouts& one = all[static_cast<std::size_t>(rank)];
-      if (rank == me || !one.fresh) continue;
+      const IpcRecord& theirs = all[static_cast<std::size_t>(rank)];
+      if (rank == me || !theirs.fresh) continue;
       Peer& peer = peers_[rank];
-      if (one.forget) {
-        driver.check(driver.event_synchronize(done_), "end what uses memory of another process");
+      if (theirs.forget) {
+        driver.check(driver.event_synchronize(done_), "wait for work that uses memory of another process");
         forget(device_, peer);
       }
       if (!peer.ready) {
-        driver.check(driver.ipc_event_open(&peer.ready, one.ready), "open an event of another process");
-        driver.check(driver.ipc_event_open(&peer.done, one.done), "open an event of another process");
+        driver.check(driver.ipc_event_open(&peer.ready, theirs.ready), "open an event of another process");
+        driver.check(driver.ipc_event_open(&peer.done, theirs.done), "open an event of another process");
       }
-      open_memory(peer, one.input);
-      open_memory(peer, one.output);
+      open_memory(peer, theirs.input);
+      open_memory(peer, theirs.output);
     }
     return true;
   } catch (const Error&) {
@@ -100,11 +100,11 @@ bool MappedPeers::open(const std::vector<Whereabouts>& all, int me) {
   }
 }
 
-void MappedPeers::open_memory(Peer& peer, const Lying& lying) {
-  if (lying.id == 0 || peer.memory.contains(lying.id)) return;
+void MappedPeers::open_memory(Peer& peer, const IpcAddress& address) {
+  if (address.id == 0 || peer.memory.contains(address.id)) return;
   CuPointer mapped = 0;
-  device_.call("map memory of another process", &Driver::ipc_memory_open, &mapped, lying.allocation, kLazyPeerAccess);
-  peer.memory[lying.id] = mapped;
+  device_.call("map memory of another process", &Driver::ipc_memory_open, &mapped, address.allocation, kLazyPeerAccess);
+  peer.memory[address.id] = mapped;
 }
 
 void MappedPeers::forget(Device& device, Peer& peer) noexcept {
@@ -117,9 +117,9 @@ void MappedPeers::forget(Device& device, Peer& peer) noexcept {
   peer = {};
 }
 
-std::byte* MappedPeers::at(int rank, const Lying& lying) const {
-  if (lying.id == 0) return nullptr;
-  return reinterpret_cast<std::byte*>(peers_.at(rank).memory.at(lying.id) + lying.offset);
+std::byte* MappedPeers::at(int rank, const IpcAddress& address) const {
+  if (address.id == 0) return nullptr;
+  return reinterpret_cast<std::byte*>(peers_.at(rank).memory.at(address.id) + address.offset);
 }
 
 void MappedPeers::record(CuEvent event) { device_.call("record an event", &Driver::event_record, event, stream_); }

@@ -19,8 +19,8 @@ constexpr auto kPollEvery = std::chrono::milliseconds(50);
 // wait for these. No caller is left to receive an exception. Peers detect this rank's end as usual.
 [[noreturn]] void end_process(const Nccl& nccl, int error) {
   std::fprintf(stderr,
-               "ringcomm: NCCL failed on this rank after calls had returned (%s): their results are lost, and the "
-               "process ends. A peer or its link may be dead; RINGCOMM_GPU_ROUTE=staging goes without NCCL\n",
+               "ringcomm: NCCL failed on this rank after calls had returned (%s). Their results are lost, so this "
+               "process ends. A peer or its link may have failed; RINGCOMM_GPU_ROUTE=staging avoids NCCL\n",
                nccl.error_text(error));
   std::_Exit(1);
 }
@@ -30,14 +30,14 @@ const Nccl* find(const std::string& library) {
   if (!handle) return nullptr;
   auto& made = *new Nccl;
   bool all = true;
-  const auto one = [&](auto& function, const char* symbol) {
+  const auto load = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, symbol));
     all &= function != nullptr;
   };
-  one(made.error_text, "ncclGetErrorString");
-#define RINGCOMM_ONE(name, symbol, parameters) one(made.name, symbol);
-  RINGCOMM_NCCL_FUNCTIONS(RINGCOMM_ONE)
-#undef RINGCOMM_ONE
+  load(made.error_text, "ncclGetErrorString");
+#define RINGCOMM_LOAD(name, symbol, parameters) load(made.name, symbol);
+  RINGCOMM_NCCL_FUNCTIONS(RINGCOMM_LOAD)
+#undef RINGCOMM_LOAD
   return all ? &made : nullptr;
 }
 
@@ -49,8 +49,7 @@ const Nccl* Nccl::load(const std::string& library) {
 }
 
 void Nccl::check(int result, const char* what) const {
-  if (result != 0)
-    throw Error(ErrorKind::transport, std::string("NCCL refused to ") + what + ": " + error_text(result));
+  if (result != 0) throw Error(ErrorKind::transport, std::string("NCCL failed to ") + what + ": " + error_text(result));
 }
 
 NcclComm::NcclComm(const Nccl& nccl, Device& device, const NcclId& id, int size, int rank) : nccl_(nccl) {
@@ -80,7 +79,7 @@ void NcclComm::live(const Nccl& nccl, Device& device, NcclId id, int size, int r
 NcclComm::~NcclComm() { state_->ending = true; }
 
 bool NcclComm::made() const {
-  nccl_.check(state_->failed, "work with the other ranks");
+  nccl_.check(state_->failed, "create a communicator with the other ranks");
   return state_->handle.load() != nullptr;
 }
 

@@ -18,7 +18,7 @@ struct NcclId {
 using NcclHandle = struct ncclComm*;
 
 // Functions as documented in NCCL's user guide.
-// clang-format off: a row for each
+// clang-format off: one row per function
 #define RINGCOMM_NCCL_FUNCTIONS(one) \
   one(version, "ncclGetVersion", (int*)) \
   one(unique_id, "ncclGetUniqueId", (NcclId*)) \

@@ -14,7 +14,7 @@ namespace {
 constexpr int kSum = 0;   // ncclRedOp_t
 constexpr int kByte = 1;  // ncclUint8
 
-// NCCL's type (ncclDataType_t), and their number per element.
+// NCCL's type for a dtype (ncclDataType_t), and how many of these form one element.
 struct Type {
   DType dtype;
   int number;
@@ -34,7 +34,7 @@ struct Linked {
   Linked(const Nccl& functions, Device& device) : nccl(functions), flow(device), inputs(device, flow.stream) {}
   const Nccl& nccl;
   Flow flow;
-  DeviceRoom inputs;  // copies of inputs of calls in place
+  DeviceRoom inputs;  // copies of the inputs of in-place calls
   std::unique_ptr<NcclComm> comm;
 };
 
@@ -49,7 +49,7 @@ class NcclTask final : public RouteTask {
   // Broadcasts rank 0's id of the communicator.
   Progress introduce() {
     if (linked_.comm) return work();
-    if (me_ == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "make a communicator");
+    if (me_ == 0) linked_.nccl.check(linked_.nccl.unique_id(&id_), "create a communicator id");
     Call call = part_of(call_.name + "/nccl", Collective::broadcast);
     call.input = call.output = &id_;
     call.count = sizeof id_;
@@ -87,7 +87,7 @@ class NcclTask final : public RouteTask {
   }
   // Runs act(rank) for all ranks in one NCCL group.
   void in_a_group(auto act) const {
-    linked_.nccl.check(linked_.nccl.group_start(), "begin a group");
+    linked_.nccl.check(linked_.nccl.group_start(), "start a group");
     for (int rank = 0; rank < ranks_; ++rank) act(rank);
     linked_.nccl.check(linked_.nccl.group_end(), "end a group");
   }

@@ -16,9 +16,10 @@ namespace {
 // Bytes of memory for all ranks' data, and limit for one rank. Estimated: no GPU has been timed.
 constexpr std::size_t kRoom = 2 << 20, kMost = 256 << 10;
 
-// This rank's memory. Each rank has two parts in it to write to, which calls use in turn. A write
-// to a part follows the previous call's ready events of all ranks. These follow the reads of that
-// part. No rank writes to it after the last call's result is ready.
+// This rank's memory. It has two parts for each rank to write to, which calls use alternately. No
+// write overtakes a read: a write to a part follows the previous call's ready events of all ranks,
+// and these follow the reads of that part. No rank writes to this memory after the last call's
+// result is ready.
 struct Rooms {
   Rooms(Device& device, int size)
       : flow(device), peers(device, flow.stream),
@@ -37,10 +38,10 @@ struct Rooms {
   MappedPeers peers;
   const std::size_t each;
   DeviceRoom memory;
-  std::byte* mine = nullptr;     // address of `memory`
-  std::vector<Whereabouts> all;  // all ranks' records, by rank
-  bool told = false;             // true once `all` is exchanged
-  std::uint8_t mapped = 1;       // 1 if all ranks have mapped all memory
+  std::byte* mine = nullptr;   // address of `memory`
+  std::vector<IpcRecord> all;  // all ranks' records, by rank
+  bool exchanged = false;      // true once `all` is exchanged
+  std::uint8_t mapped = 1;     // 1 if all ranks have mapped all memory
   std::uint64_t calls = 0;
 };
 
@@ -52,74 +53,76 @@ class OneShotTask final : public RouteTask {
   }
 
  private:
-  Progress begin() { return rooms_.told ? give() : tell(); }
+  Progress begin() { return rooms_.exchanged ? contribute() : exchange_records(); }
 
-  Progress tell() {
+  Progress exchange_records() {
     try {
       rooms_.mine = rooms_.memory.at_least(rooms_.nbytes());
-      mine_ = rooms_.peers.tell(rooms_.mine, rooms_.nbytes(), nullptr, 0);
-    } catch (const std::bad_alloc&) {  // the record stays not able
+      mine_ = rooms_.peers.describe(rooms_.mine, rooms_.nbytes(), nullptr, 0);
+    } catch (const std::bad_alloc&) {  // the record's `able` stays 0
     }
     Call records = records_of(call_.name + "/rooms", ranks_, &mine_, sizeof mine_, rooms_.all.data());
-    return after(comparing(std::move(records), asked_), &OneShotTask::map);
+    return after(comparing(std::move(records), original_call_), &OneShotTask::map);
   }
 
   Progress map() {
-    rooms_.told = true;
-    rooms_.peers.heard(mine_);
-    const bool able = std::ranges::all_of(rooms_.all, [](const Whereabouts& one) { return one.able != 0; });
+    rooms_.exchanged = true;
+    rooms_.peers.mark_published(mine_);
+    const bool able = std::ranges::all_of(rooms_.all, [](const IpcRecord& record) { return record.able != 0; });
     rooms_.mapped = able && rooms_.peers.open(rooms_.all, me_);
     return after(least_of(call_.name + "/mapped", rooms_.mapped), &OneShotTask::confirm);
   }
 
   Progress confirm() {
-    if (rooms_.mapped) return give();
-    asked_.is_subcall = true;
-    return end_with(make_device_task(channel_, std::move(asked_), place_));
+    if (rooms_.mapped) return contribute();
+    original_call_.is_subcall = true;
+    return end_with(make_device_task(channel_, std::move(original_call_), place_));
   }
 
-  Progress give() {
+  Progress contribute() {
     ++rooms_.calls;
     flow_.begin(call_, *place_, rooms_.packed());
-    std::vector<gpu::Tensor> gifts;
+    std::vector<gpu::Tensor> contributions;
     for (int rank = 0; rank < ranks_; ++rank) {
       if (call_.collective != Collective::reduce || rank == call_.root)
-        gifts.push_back({call_.input, rooms_.part(me_, rank, me_), given_by(me_, call_)});
+        contributions.push_back({call_.input, rooms_.part(me_, rank, me_), given_by(me_, call_)});
     }
-    flow_.launcher.pack(std::move(gifts), call_.dtype, flow_.stream);
+    flow_.launcher.pack(std::move(contributions), call_.dtype, flow_.stream);
     rooms_.peers.record_ready();
-    return after(comparison_of(asked_), &OneShotTask::take);
+    return after(comparison_of(original_call_), &OneShotTask::take);
   }
 
   Progress take() {
     rooms_.peers.hold_ready();
     if (computes(call_.collective))
-      reduce_gifts();
+      reduce_contributions();
     else
       move();
     return end();
   }
 
-  void reduce_gifts() {
+  void reduce_contributions() {
     if (call_.collective == Collective::reduce && me_ != call_.root) return;
     const bool blocks = call_.collective == Collective::reducescatter;
     const std::size_t before = blocks ? start_of(call_.counts, me_) * item_ : 0;
     std::vector<const void*> sources;
-    for (int rank = 0; rank < combined_for(me_, call_, ranks_); ++rank) sources.push_back(gift_of(rank) + before);
+    for (int rank = 0; rank < combined_for(me_, call_, ranks_); ++rank)
+      sources.push_back(contribution_of(rank) + before);
     const Part all{0, blocks ? call_.counts[static_cast<std::size_t>(me_)] : call_.count};
     reduce(sources, {&call_.output, 1}, all);
   }
 
   void move() {
-    if (call_.collective == Collective::broadcast) return copy(call_.output, gift_of(call_.root), call_.count * item_);
+    if (call_.collective == Collective::broadcast)
+      return copy(call_.output, contribution_of(call_.root), call_.count * item_);
     for (int rank = 0; rank < ranks_; ++rank)
-      copy(at(call_.output, start_of(call_.counts, rank) * item_), gift_of(rank),
+      copy(at(call_.output, start_of(call_.counts, rank) * item_), contribution_of(rank),
            call_.counts[static_cast<std::size_t>(rank)] * item_);
   }
-  const std::byte* gift_of(int rank) const { return rooms_.part(rank, me_, me_); }
+  const std::byte* contribution_of(int rank) const { return rooms_.part(rank, me_, me_); }
 
   Rooms& rooms_;
-  Whereabouts mine_;
+  IpcRecord mine_;
 };
 
 class OneShotRoute final : public RouteOf<OneShotTask, Rooms> {

@@ -21,14 +21,14 @@ class RouteTask : public Chain {
  public:
   ~RouteTask() override { RouteTask::abandon(); }
   void abandon() noexcept override {
-    if (!under_way()) return;
+    if (!in_progress()) return;
     Chain::abandon();
-    flow_.settle();
+    flow_.try_synchronize();
   }
 
  protected:
   RouteTask(Channel& channel, Flow& flow, Call call, std::shared_ptr<DeviceLocation> place)
-      : channel_(channel), flow_(flow), ranks_(channel.size()), me_(channel.rank()), asked_(call),
+      : channel_(channel), flow_(flow), ranks_(channel.size()), me_(channel.rank()), original_call_(call),
         call_(std::move(call)), item_(size_of(call_.dtype)), place_(std::move(place)) {
     if (call_.op != Op::average) return;
     call_.op = Op::sum;
@@ -43,21 +43,21 @@ class RouteTask : public Chain {
   // Compares the call first, unless ranks have agreed on it.
   template <class Mine>
   void begin_with(Progress (Mine::*next)()) {
-    asked_.agreed ? then(next) : after(comparison_of(asked_), next);
+    original_call_.agreed ? then(next) : after(comparison_of(original_call_), next);
   }
   // Ends the task. The result is ready after the stream's present work.
   Progress end() {
-    flow_.unpack(call_, asked_.fragments);
+    flow_.unpack(call_, original_call_.fragments);
     flow_.finish(*place_);
     return Progress::done;
   }
-  Progress go_by_the_host() {
-    asked_.agreed = asked_.is_subcall = true;
-    return end_with(make_staged(channel_, asked_, device_copies(place_), false));
+  Progress use_staged_route() {
+    original_call_.agreed = original_call_.is_subcall = true;
+    return end_with(make_staged(channel_, original_call_, device_copies(place_), false));
   }
 
-  // Reduces on the stream. A logical op of a single source reduces it with itself by "or", so that
-  // its values become 0 or 1.
+  // Reduces on the stream. For a logical op of a single source, combines the source with itself by
+  // "or", so that its values become 0 or 1.
   void reduce(std::span<const void* const> sources, std::span<void* const> destinations, Part part) {
     if (sources.empty()) return;
     const bool alone = sources.size() == 1 && is_logical(call_.op);
@@ -72,7 +72,7 @@ class RouteTask : public Chain {
   Channel& channel_;
   Flow& flow_;
   const int ranks_, me_;
-  Call asked_, call_;  // the caller's; and with a contiguous array, and averages as divided sums
+  Call original_call_, call_;  // the caller's; a copy with a contiguous array, and a divided sum for an average
   const std::size_t item_;
   const std::shared_ptr<DeviceLocation> place_;
 };

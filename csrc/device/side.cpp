@@ -21,12 +21,12 @@
 namespace ringcomm {
 namespace {
 
-// Bytes from which levels are worth their steps. Estimated: no GPU has been timed.
+// Minimum bytes of a call on the route in levels. Estimated: no GPU has been timed.
 constexpr std::size_t kLeastLevels = 1 << 20;
-// Bytes from which kernels of several processes on one GPU, which run in turn, are faster than
-// copies by the host. On an H200, 1 MiB of two ranks takes 0.37 ms by the host and 0.66 by kernels;
-// 16 MiB of four ranks takes 3.1 and 1.8 (benchmarks/results/gpu_bench_h200.txt). The exact
-// crossover between them has not been measured.
+// Minimum bytes of a call on the ipc route if ranks share a GPU, which runs their kernels one after
+// another. On an H200, 1 MiB of two ranks takes 0.37 ms through the host and 0.66 ms by kernels;
+// 16 MiB of four ranks takes 3.1 and 1.8 ms (benchmarks/results/gpu_bench_h200.txt). The exact
+// crossover has not been measured.
 constexpr std::size_t kLeastOnSharedGpus = 4 << 20;
 
 // The first call on devices of a channel. Ranks compare it, and exchange their abilities before it
@@ -35,16 +35,16 @@ class FirstTask final : public Chain {
  public:
   FirstTask(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place)
       : channel_(channel), call_(std::move(call)), place_(std::move(place)) {
-    after(channel_.start(comparison_of(call_)), &FirstTask::tell);
+    after(channel_.start(comparison_of(call_)), &FirstTask::exchange_abilities);
   }
   ~FirstTask() override { FirstTask::abandon(); }
 
  private:
-  Progress tell() {
+  Progress exchange_abilities() {
     mine_ = ability_of(place_->device());
     if (DeviceSide::considers("aware", channel_.device_route())) {
       probe_ = std::make_unique<AwareProbe>(channel_, place_->device());
-      if (probe_->possible()) mine_.aware = kSaid;
+      if (probe_->possible()) mine_.aware = kReported;
     }
     all_.resize(static_cast<std::size_t>(channel_.size()));
     Call call = records_of(call_.name + "/abilities", channel_.size(), &mine_, sizeof mine_, all_.data());
@@ -68,8 +68,8 @@ class FirstTask final : public Chain {
   std::unique_ptr<AwareProbe> probe_;  // until it starts
 };
 
-// Any call on a device. On a route it is counted, and its timeline event lasts until the host has
-// started all of its work. If this rank's device fails, peers are notified.
+// A call on a device. If it uses a device route, it is counted, and its timeline event ends when
+// the host has started all of its work. If this rank's device fails, peers are notified.
 class DeviceTask final : public Task {
  public:
   DeviceTask(Channel& channel, Device& device, const DeviceRoute* route, const Call& call, std::unique_ptr<Task> task)
@@ -86,7 +86,7 @@ class DeviceTask final : public Task {
       if (error.fatal()) channel_.fail(error);
       throw;
     } catch (const std::bad_alloc&) {
-      channel_.fail(Error(ErrorKind::transport, "this rank had no memory for an earlier call"));
+      channel_.fail(Error(ErrorKind::transport, "this rank ran out of memory in an earlier call"));
       throw;
     }
   }
@@ -95,8 +95,8 @@ class DeviceTask final : public Task {
   std::string_view label() const override { return name_; }
 
  private:
-  // Streams wait for peers' events without limit, and hosts wait for streams. So this checks here
-  // for kernel errors, and for failures of other ranks.
+  // Checks for failures of other ranks and for kernel errors. Without these checks the host might
+  // wait forever, because it waits for streams, and streams wait for peers' events without limit.
   void look_around() {
     if (!look_.at(now_ns())) return;
     channel_.look_for_loss();
@@ -148,12 +148,12 @@ void DeviceSide::agree(Channel& channel, Device& device, const std::vector<Abili
   agreed_ = true;
   const std::string wanted = channel.device_route();
   const auto consider = [&](std::string_view name, const std::string& why_not, auto make) {
-    const bool asked = considers(name, wanted);
-    statuses_.push_back({std::string(name), asked ? why_not : "RINGCOMM_GPU_ROUTE=" + wanted});
-    if (!asked) return;
+    const bool considered = considers(name, wanted);
+    statuses_.push_back({std::string(name), considered ? why_not : "RINGCOMM_GPU_ROUTE=" + wanted});
+    if (!considered) return;
     if (why_not.empty()) return routes_.push_back(make());
     if (wanted == name)
-      throw Error(ErrorKind::invalid, "RINGCOMM_GPU_ROUTE=" + wanted + " cannot be: " + why_not + "; use auto");
+      throw Error(ErrorKind::invalid, "RINGCOMM_GPU_ROUTE=" + wanted + " is not possible: " + why_not + "; use auto");
   };
   consider("nccl", why_no_nccl(all), [&] { return make_nccl_route(device); });
   const std::size_t least = share_gpus(all) && wanted != "ipc" ? kLeastOnSharedGpus : 0;
@@ -173,12 +173,12 @@ DeviceRoute* DeviceSide::route_for(const Call& call) const {
   return nullptr;
 }
 
-// A placeholder has no device, so such a call uses no device route.
+// A placeholder has no device, so its call uses no device route.
 std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place) {
-  const bool everybody = channel.size() > 1 && !call.stand_ins;
+  const bool all_ranks = channel.size() > 1 && !call.has_placeholders;
   DeviceSide& side = DeviceSide::of(channel);
-  const bool first = everybody && !side.agreed();
-  DeviceRoute* const route = everybody && !first && !place->host_output() ? side.route_for(call) : nullptr;
+  const bool first = all_ranks && !side.agreed();
+  DeviceRoute* const route = all_ranks && !first && !place->host_output() ? side.route_for(call) : nullptr;
   Device& device = place->device();
   auto task = first ? std::make_unique<FirstTask>(channel, call, std::move(place))
                     : make_task(channel, route, call, std::move(place));

@@ -1,5 +1,5 @@
 // Holds a channel's state for calls on devices: staging memory, and the routes that its ranks can
-// use. Ranks agree on the routes in the first such call.
+// use. Ranks agree on the routes in the first call.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ class DeviceSide {
   explicit DeviceSide(std::shared_ptr<Node> node) : stage(std::move(node)) {}
   static DeviceSide& of(Channel& channel);
 
-  // Returns true if `wanted`, the option's value, permits a route.
+  // Returns true if `wanted`, the option's value, permits the route named `status`.
   static bool considers(std::string_view status, std::string_view wanted) {
     return wanted == "auto" || wanted == status;
   }
@@ -65,8 +65,8 @@ class DeviceSide {
 
 Ability ability_of(Device& device);
 
-// Starts a call on the route that the ranks have agreed on. The first call of a channel makes them
-// agree.
+// Starts a call on the route that the ranks have agreed on. In a channel's first call, the ranks
+// agree first.
 std::unique_ptr<Task> make_device_task(Channel& channel, Call call, std::shared_ptr<DeviceLocation> place);
 
 }  // namespace ringcomm

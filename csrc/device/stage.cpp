@@ -25,7 +25,7 @@ std::vector<Stage::Slot>& Stage::slots(std::size_t count, std::size_t nbytes, De
   return slots_;
 }
 
-void Stage::strand() noexcept {
+void Stage::leak() noexcept {
   static_cast<void>(room_.release());
   pinned_by_ = nullptr;
   slots_.clear();
@@ -33,7 +33,7 @@ void Stage::strand() noexcept {
 }
 
 void Stage::release() noexcept {
-  if (!std::ranges::all_of(slots_, [](const Slot& slot) { return !slot.left || slot.left->settle(); })) strand();
+  if (!std::ranges::all_of(slots_, [](const Slot& slot) { return !slot.left || slot.left->try_synchronize(); })) leak();
   if (pinned_by_) pinned_by_->unpin(slots_.front().data);
   pinned_by_ = nullptr;
   slots_.clear();

@@ -1,6 +1,6 @@
-// Provides staging memory on the host for copies from and to a device. If ranks share an arena, it
-// is in the arena, so that host calls need no further copy. It is pinned, so that the device copies
-// asynchronously.
+// Provides staging memory on the host for copies from and to a device. If ranks share memory, the
+// staging memory is in this rank's arena, so that host calls need no further copy. The staging
+// memory is pinned, so that the device copies asynchronously.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ class Stage {
     std::byte* data = nullptr;
     std::shared_ptr<const Event> left;  // its last copy to the device; null: finished
   };
-  // Returns at least `count` slots of at least `nbytes` bytes. If it must replace them, waits for
-  // copies under way. `device`: null for a rank without one.
+  // Returns at least `count` slots of at least `nbytes` bytes. If it must replace the slots, waits
+  // for copies in progress. `device`: null for a rank without one.
   std::vector<Slot>& slots(std::size_t count, std::size_t nbytes, Device* device);
-  void strand() noexcept;  // never reuses its memory: copies may be under way that never end
+  void leak() noexcept;  // never reuses its memory: copies may be under way that never end
 
  private:
   void release() noexcept;  // frees the slots, before the room is freed or grows

@@ -7,8 +7,8 @@
 #include "base/short_sleeps.hpp"
 #include "collectives/channel.hpp"
 #include "device/copy_trace.hpp"
+#include "device/placeholder.hpp"
 #include "device/side.hpp"
-#include "device/stand_in.hpp"
 #include "host_collectives/scattered.hpp"
 #include "kernels/kernels.hpp"
 
@@ -70,12 +70,12 @@ class StagedTask final : public Task {
     if (std::exchange(ended_, true)) return;
     if (task_) task_->abandon();
     task_.reset();
-    if (!copies_->give_up()) DeviceSide::of(channel_).stage.strand();
+    if (!copies_->give_up()) DeviceSide::of(channel_).stage.leak();
   }
 
   void nap(std::chrono::nanoseconds longest) override {
     if (task_) return task_->nap(longest);
-    const ShortSleeps precise;  // a segment's copy takes no longer than an ordinary sleep oversleeps
+    const ShortSleeps precise;  // an ordinary sleep may last longer than a segment's copy
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(longest, kCopyNap));
   }
 
@@ -164,7 +164,7 @@ class StagedTask final : public Task {
     call.output = host_output_ ? call_.output : data + out_at();
     if (!has_blocks(call_.collective)) call.count = now.count;
     if (done_ > 0) call.agreed = call.is_subcall = true, call.fused_counts.clear();
-    if (call_.stand_ins && computes(call_.collective)) {
+    if (call_.has_placeholders && computes(call_.collective)) {
       const kernels::Scale pre = std::exchange(call.pre, {});
       if (!pre.identity()) kernels::scale(call.dtype, data, data, now.count, pre);
     }

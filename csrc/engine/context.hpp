@@ -19,7 +19,7 @@ namespace ringcomm {
 struct Context {
   Context(std::shared_ptr<Transport> t, EngineConfig c)
       : config(std::move(c)), transport(std::move(t)), tags(transport->tag_limit()),
-        letters(transport, agreement->sent, agreement->received), control(letters) {}
+        control_transport(transport, agreement->sent, agreement->received), control(control_transport) {}
   const EngineConfig config;                   // with an account, which all channels share
   const std::shared_ptr<Transport> transport;  // transport of the channels
   const TagMap tags;
@@ -27,8 +27,8 @@ struct Context {
       mutex;  // guards the data that user threads and the worker share; held briefly, never during a callback
   std::size_t open = 0;  // operations in flight in all sets; guarded
   const std::shared_ptr<Entry> agreement = config.channel.account->entry("agreement", "letters");
-  CountedTransport letters;  // the same transport, for messages outside channels; used by the worker
-  Control control;           // used by the worker
+  CountedTransport control_transport;  // the same transport, for messages outside channels; used by the worker
+  Control control;                     // used by the worker
 
   int rank() const { return transport->rank(); }
   std::size_t in_flight() const {

@@ -10,7 +10,7 @@
 //   VERDICTS   coordinator -> ranks   operations to run as one bucket; or to fail, with the reason
 //   JOIN       rank -> coordinator    submits nothing more; ready for all until all have joined
 //   WITHDRAW   rank -> coordinator    withdraws one stalled operation, and continues
-//   GOING      rank -> coordinator    wants to leave: agree on nothing more
+//   LEAVING    rank -> coordinator    wants to leave: agree on nothing more
 //   CONFIRMED  coordinator -> rank    no verdict follows
 //   LEAVE      rank -> all ranks      verdicts executed per set, steps per plan; executes no more
 //   ABORT      rank -> all ranks      met a fatal error
@@ -26,21 +26,21 @@
 //
 // Joining. A verdict names the ranks that take part without having submitted, because they have
 // joined. For these the verdict contains all that they need for a placeholder: a signature. Plans
-// are known to them already. The other ranks learn that these ranks contribute nothing: in shared
-// memory no rank reads them, and in messages they send the operation's identity, or no rows. The
+// are known to them already. The other ranks learn that these ranks contribute nothing: no rank
+// reads their shared memory, and in messages they send the operation's identity, or no rows. The
 // join ends only once all ranks have joined, by an ordinary verdict. A rank ends its join after it
 // has executed all earlier verdicts and its part of plans' steps. It may leave then, and a rank
 // with nothing in flight leaves immediately.
 //
 // Leaving. A rank with nothing in flight leaves immediately. Every verdict to run waits for its
 // submission, and all its submissions have finished, so it has executed every verdict that exists
-// or will exist. It sends every rank their number, n. A receiver may be behind: it still executes n
-// verdicts, because the leaver has done its share of them. Then it fails all other pending
+// or will exist. It sends every rank the number n of these verdicts. A receiver may be behind: it
+// still executes n verdicts, because the leaver has done its share. Then it fails all other pending
 // operations in sets that contain the leaver, and all later ones. It never waits for a verdict that
 // the leaver has not executed.
 //
 // A leaver with operations in flight cannot leave without notice: one of them may have been agreed
-// already, and its peers would wait for its data. It sends GOING; the coordinator ends the set's
+// already, and its peers would wait for its data. It sends LEAVING; the coordinator ends the set's
 // agreement, and answers CONFIRMED. Messages between two ranks keep their order, so by then the
 // leaver has read every verdict that includes it. It executes these, fails the rest with
 // Error(shut_down), and leaves as above. It waits at most 5 s without progress for the
@@ -94,15 +94,16 @@ OperationStatePtr make_pending(const OperationState& like) {
 // Makes `prepared` ready for another submission: resets it, or replaces it by a copy if it is in
 // use.
 void make_free(OperationStatePtr& prepared) {
-  const bool under_way = prepared->submitted_ns != 0 && !prepared->done();
-  if (under_way || prepared.use_count() > 1) {
+  const bool is_in_flight = prepared->submitted_ns != 0 && !prepared->done();
+  if (is_in_flight || prepared.use_count() > 1) {
     prepared = make_pending(*prepared);
   } else {
     prepared->renew();
   }
 }
 
-// The agreement of a small operation takes longer than its data, so it runs faster when fused.
+// Agreement on a small operation takes longer than the transfer of its data. So the worker waits a
+// little for other small operations, which are agreed on together and fused.
 Worker::When when_to_look(const Call& call) {
   constexpr std::size_t kSmall = 64 << 10;
   const bool small = call.collective == Collective::allreduce && call.count * size_of(call.dtype) <= kSmall;
@@ -181,7 +182,7 @@ std::vector<OperationStatePtr> Engine::prepare_group(std::vector<NamedRequest> r
 }
 
 void Engine::renew_group(std::vector<OperationStatePtr>& prepared) {
-  for (OperationStatePtr& one : prepared) make_free(one);
+  for (OperationStatePtr& operation : prepared) make_free(operation);
 }
 
 void Engine::submit_group(int set, const std::vector<OperationStatePtr>& prepared) {
@@ -195,7 +196,7 @@ std::vector<std::shared_ptr<Operation>> Engine::join(const std::vector<int>& set
       const std::shared_ptr<NamedSet> set = state_->sets.find(id);
       state_->check_open(*set);
       if (const PlanRun* plan = set->plans.begun())
-        throw invalid("a step of '", plan->name(), "' is under way: finish it before joining");
+        throw invalid("a step of '", plan->name(), "' is in progress: finish it before join()");
     }
   }
   std::vector<std::shared_ptr<Operation>> operations;

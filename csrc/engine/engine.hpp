@@ -30,32 +30,32 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Monitors the processes of this host's ranks, given by number. If a process ends without having
-  // left, every operation fails with Error(peer_lost). Call it before the first submission.
+  // Monitors the processes of this host's ranks. `rank_of`: ranks by process id. If a process ends
+  // and its rank has not left, every operation fails with Error(peer_lost). Call it before the
+  // first submission.
   void watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of);
   // Ranks that a fatal error named.
   std::vector<int> lost() const;
 
   // Adds a process set; set 0 contains all ranks. All ranks add the same sets in the same order.
-  // `slot`: of the node, used for nothing else. `node` is used if all ranks of the set are on this
-  // host. Throws Error(invalid) for invalid ranks, and when message tags run out.
+  // `slot`: an unused slot of the node. `node` is used if all ranks of the set are on this host.
+  // Throws Error(invalid) for invalid ranks, and when message tags run out.
   int add_set(std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
   void remove_set(int set);  // throws Error(invalid) while it has operations in flight or open plans
 
   // Submits an operation, from any thread. Throws Error(invalid) for a name that is in flight
   // already, Error(shut_down) after leave(). After a fatal error, the returned operation has failed
-  // with it.
+  // with that error.
   std::shared_ptr<Operation> submit(int set, NamedRequest request);
   // Prepares a request once for many submissions, each with the same or another array. One thread
-  // at a time. submit() uses `prepared` itself if no other owner holds it or its Operation,
-  // otherwise it replaces it by a copy.
+  // at a time may use `prepared`. If another owner holds it, submit() replaces it by a copy first.
   static std::shared_ptr<OperationState> prepare(NamedRequest request);
   std::shared_ptr<Operation> submit(int set, std::shared_ptr<OperationState>& prepared, void* data);
   // Submits operations that run together, in one agreement.
   std::vector<std::shared_ptr<Operation>> submit_group(int set, std::vector<NamedRequest> requests);
-  // Prepares requests once that are submitted together often, as prepare() and submit() above. The
-  // caller fills in their arrays before each submission; call renew_group() before touching them.
-  // Throws Error(invalid) if two have the same name.
+  // Like prepare() and submit() above, for requests that are submitted together. Before each
+  // submission, the caller calls renew_group() and then fills in the arrays. Throws Error(invalid)
+  // if two requests have the same name.
   static std::vector<std::shared_ptr<OperationState>> prepare_group(std::vector<NamedRequest> requests);
   static void renew_group(std::vector<std::shared_ptr<OperationState>>& prepared);
   void submit_group(int set, const std::vector<std::shared_ptr<OperationState>>& prepared);
@@ -63,16 +63,16 @@ class Engine {
   // Declares that this rank submits nothing more to these sets. Until all ranks of a set have
   // joined, this rank takes part in all operations that its other ranks submit. It contributes no
   // rows, or values that leave the result of the other ranks unchanged; an average still divides by
-  // the size of the set. If an operation's root has joined, it fails on the other ranks with
-  // Error(joined). When all have joined, the set's Operation is done, and last_joined is equal on
+  // the size of the set. If an operation's root has joined, the operation fails on the other ranks
+  // with Error(joined). When all have joined, the set's Operation is done; last_joined is equal on
   // all ranks. Until then, submit() on the set throws Error(invalid). join() throws Error(invalid),
   // before it does anything, for a set that this rank has joined, is not in, or has an unfinished
   // plan step of.
   std::vector<std::shared_ptr<Operation>> join(const std::vector<int>& sets);
 
-  // Makes a plan with fixed buckets. `items` flags per step record the items of each rank. The
-  // ranks of a set make and close the same plans in the same order. `slot`: of the node, used for
-  // nothing else.
+  // Makes a plan with fixed buckets. `items`: number of items for which each step counts the ranks
+  // that have them (Plan::finish). The ranks of a set make and close the same plans in the same
+  // order. `slot`: an unused slot of the node.
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
                                   kernels::Scale post, std::size_t items, std::shared_ptr<Node> node, int slot,
                                   std::string algorithm = {});
@@ -99,11 +99,11 @@ class Plan {
   Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
   ~Plan();
   void begin();  // begins a step and its agreement. Throws Error(invalid) while a step is in progress
-  // Returns whether a bucket's stretches may be stored anywhere. If not, they are contiguous, from
-  // the address of the first one.
+  // Returns whether a bucket's stretches (PlanBucket) may be stored separately. If not, they are
+  // contiguous, from the address of the first one on.
   bool takes_stretches(std::size_t bucket) const;
-  // Sets the address of a stretch, from the step begun last on, or else from the next one on. Call
-  // it before its bucket is ready. A stretch in the arena of the plan's node that consists of
+  // Sets the address of a stretch, for the step in progress (or else the next one) and later steps.
+  // Call it before the bucket is ready. A stretch in the arena of the plan's node that consists of
   // complete cache lines is not copied.
   void place(std::size_t bucket, std::size_t stretch, void* data);
   // Marks a bucket as filled; it runs after all earlier buckets of the plan. Begins the step if

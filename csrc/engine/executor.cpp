@@ -31,7 +31,7 @@ bool Executor::look() {
       current_ = std::move(queue_.front());
       queue_.pop_front();
       if (!current_->parts.empty())
-        task_ = make_bucket(context_, *channel_, buffer_, current_->parts, !current_->absent.empty());
+        task_ = make_bucket(context_, *channel_, buffer_, current_->parts, !current_->placeholder_ranks.empty());
     }
     if (current_->last_joined >= 0) return end_join();
     const Progress progress = task_ ? task_->advance() : Progress::done;
@@ -58,7 +58,7 @@ void Executor::count_time(const std::vector<Agreed>& parts) const {
   if (!entry) return;
   const std::int64_t now = now_ns();
   for (const Agreed& part : parts) {
-    if (part.pending->stand_in) continue;
+    if (part.pending->is_placeholder) continue;
     entry->add_time(now - part.pending->submitted_ns);
     part.pending->entry = entry;
   }

@@ -18,7 +18,7 @@ namespace ringcomm {
 // A verdict to execute. A verdict without parts that does not end a join is only counted.
 struct Decided {
   std::vector<Agreed> parts{};
-  std::vector<int> absent{};
+  std::vector<int> placeholder_ranks{};
   int last_joined = -1;  // rank that joined last, once all have joined; else -1
 };
 
@@ -29,8 +29,8 @@ class Executor {
            std::shared_ptr<Node> node);
 
   void push(Decided decided) { queue_.push_back(std::move(decided)); }
-  // Continues until `end` verdicts have been executed; returns true if anything moved. Throws
-  // Error(left), after which the caller calls drop(), and fatal errors.
+  // Continues until `end` verdicts have been executed; returns true if anything moved. Throws fatal
+  // errors, and Error(left), after which the caller must call drop().
   bool turn(std::uint64_t end);
   void drop() noexcept;                                 // abandons agreed operations
   std::uint64_t executed() const { return executed_; }  // verdicts

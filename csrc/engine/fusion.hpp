@@ -21,14 +21,14 @@ class Fusion {
   };
 
   explicit Fusion(std::size_t fusion_bytes) : limit_(fusion_bytes) {}
-  void add(Row& row, std::vector<int> absent);  // adds to an open bucket of its kind, or to a new one
+  void add(Row& row, std::vector<int> placeholder_ranks);  // adds to an open bucket of its kind, or to a new one
   void add(Verdict&& verdict) { drafts_.push_back({std::move(verdict)}); }
   std::vector<Draft>& drafts() { return drafts_; }
 
  private:
   static constexpr std::size_t kNone = ~std::size_t{0};
-  using Key = std::pair<std::array<char, sizeof(Descriptor)>, std::vector<int>>;  // kind, and absent ranks
-  Draft* open_draft(const Row& row, const std::vector<int>& absent, std::size_t bytes);
+  using Key = std::pair<std::array<char, sizeof(Descriptor)>, std::vector<int>>;  // kind, and joined ranks
+  Draft* open_draft(const Row& row, const std::vector<int>& placeholder_ranks, std::size_t bytes);
 
   const std::size_t limit_;
   std::vector<Draft> drafts_;

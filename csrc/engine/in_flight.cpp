@@ -44,8 +44,8 @@ std::vector<OperationStatePtr> InFlight::all() const {
   return {by_name_.begin(), by_name_.end()};
 }
 
-// Removes the operation, before it is announced as finished: then the name may be submitted again.
-// The mutex is held. Returns false if the operation had finished before.
+// Removes the operation before it is announced as finished, because its name may be submitted again
+// from then on. The mutex is held. Returns false if the operation had finished before.
 bool InFlight::withdraw(const OperationStatePtr& pending) {
   const auto found = by_name_.find(pending);
   if (found == by_name_.end() || *found != pending) return false;

@@ -19,7 +19,7 @@ class InFlight {
   // ---- any thread, with the context's mutex held
   void insert(OperationStatePtr pending);            // throws Error(invalid) if its name is in flight
   void require_free(const std::string& name) const;  // throws likewise
-  bool joining() const { return joining_; }          // this rank has joined, and not all have
+  bool joining() const { return joining_; }          // this rank has joined, and another rank has not
   bool empty() const { return by_name_.empty(); }
   void list(std::vector<std::string>& names) const;
 

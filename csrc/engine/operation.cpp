@@ -12,17 +12,17 @@ namespace ringcomm {
 
 namespace {
 
-// Where threads wait. A few serve all operations: operations stay small, and a thread that finishes
-// many of them touches one lock.
+// A place where threads wait. A few of these serve all operations, so that operations stay small,
+// and a thread that finishes many operations uses few locks.
 struct Waiting {
   std::mutex mutex;
   std::condition_variable finished;
 };
 
 Waiting& waiting_for(const Operation* operation) {
-  constexpr std::size_t kRooms = 16, kApart = 1024;
-  static auto& rooms = *new std::array<Waiting, kRooms>;  // threads may wait while the process ends
-  return rooms[reinterpret_cast<std::uintptr_t>(operation) / kApart % kRooms];
+  constexpr std::size_t kStripes = 16, kStride = 1024;
+  static auto& stripes = *new std::array<Waiting, kStripes>;  // threads may wait while the process ends
+  return stripes[reinterpret_cast<std::uintptr_t>(operation) / kStride % kStripes];
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ bool Operation::wait(double seconds) {
   return room.finished.wait_for(lock, std::chrono::duration<double>(std::min(seconds, 3e7)), over);
 }
 
-// A waiter may destroy this as soon as it sees done.
+// A waiter may destroy the operation as soon as it reads done_.
 void Operation::finish(std::exception_ptr error) {
   Waiting& room = waiting_for(this);
   const std::lock_guard lock(room.mutex);

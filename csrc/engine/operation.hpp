@@ -30,7 +30,7 @@ class Operation {
   std::exception_ptr error_;
 
  public:
-  // Results, if only agreement decides their size. `output` is the core's memory (64-byte aligned).
+  // Results, if their size is unknown before agreement. `output`: 64-byte aligned, from the core.
   // `counts` holds rows (dimension 0) per rank. allgather: of each rank's part; alltoall: received
   // from each rank; reducescatter: of each rank's result. A plan's step: counts[i] ranks had item
   // i. Read after done().

@@ -19,7 +19,7 @@ namespace ringcomm {
 class PlanRun;
 
 // A named operation from submit() until it has finished; its caller holds it as the base class.
-// After submit() only the worker touches the other fields, and never the request and the signature.
+// After submit() only the worker uses its fields. It does not change the request and the signature.
 // Hot fields first: a step costs one cache miss per parameter of the model, because no cache keeps
 // them between steps.
 struct OperationState final : Operation {
@@ -33,7 +33,7 @@ struct OperationState final : Operation {
   };
   const std::size_t name_hash;
   Kind kind = Kind::request;
-  bool stand_in = false;  // placeholder for an operation that this rank, having joined, did not submit
+  bool is_placeholder = false;  // placeholder for an operation that this rank, having joined, did not submit
   bool agreed = false;
   std::shared_ptr<PlanRun> plan;  // until the step has finished
   std::int64_t submitted_ns = 0, sent_ns = 0;

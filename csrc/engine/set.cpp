@@ -34,7 +34,7 @@ NamedSet::NamedSet(Context& context, int id, int tags, std::vector<int> ranks_in
 int NamedSet::member(int rank) const {
   const int index = index_of(ranks, rank);
   if (index < 0)
-    throw Error(ErrorKind::internal, concat("rank ", rank, " sent word of a process set that it is not in"));
+    throw Error(ErrorKind::internal, concat("rank ", rank, " sent a message about a process set that it is not in"));
   return index;
 }
 
@@ -46,10 +46,10 @@ void NamedSet::receive(int rank, Record&& record) {
                  [&](const WithdrawRecord& r) { coordinator_.value().receive(member(rank), r); },
                  [&](const JoinRecord&) { coordinator_.value().join(member(rank)); },
                  [&](const BlockedRecord& r) { coordinator_.value().block(member(rank), r.read); },
-                 [&](const GoingRecord&) { receive_going(rank); },
+                 [&](const LeavingRecord&) { receive_leaving(rank); },
                  [&](const ConfirmedRecord&) { confirmed_ = true; },
                  [&](VerdictRecord& r) { read(std::move(r)); },
-                 [](const auto&) { throw Error(ErrorKind::internal, "a record of no process set"); },
+                 [](const auto&) { throw Error(ErrorKind::internal, "a control message names no process set"); },
              },
              record);
 }
@@ -62,7 +62,7 @@ void NamedSet::to_coordinator(Record&& record) {
   }
 }
 
-void NamedSet::receive_going(int rank) {
+void NamedSet::receive_leaving(int rank) {
   decide();  // all operations that were ready on all ranks are decided first
   coordinator_.value().end();
   if (member(rank) == me) {
@@ -96,7 +96,7 @@ bool NamedSet::decide() {
 
 void NamedSet::read(VerdictRecord&& record) {
   if (failed_) return;
-  if (const auto why = member_.read(std::move(record))) break_off(*why);
+  if (const auto why = member_.read(std::move(record))) fail_all(*why);
 }
 
 bool NamedSet::execute() {
@@ -125,9 +125,9 @@ void NamedSet::check_stall(std::int64_t now) {
 
 // ---- the end of the set
 
-// Leaves this set alone. All other ranks will run an operation that this rank no longer waits for,
-// or that it has joined in and does not know.
-void NamedSet::break_off(const Error& error) {
+// Leaves this set, but not the job. Called if all other ranks will run an operation that this rank
+// cannot run: it has cancelled the operation, or has joined and does not know its plan.
+void NamedSet::fail_all(const Error& error) {
   const LeaveRecord leave{false, {end()}};
   for (const int rank : ranks) {
     if (rank != context_.rank()) context_.control.send(rank, leave);
@@ -150,7 +150,7 @@ void NamedSet::receive_end(int rank, const SetEnd& end) {
 Error NamedSet::left_error() const {
   return Error(ErrorKind::left,
                rank_text(leavers_) + (leavers_.size() > 1 ? " have" : " has") +
-                   " left (by shutdown or the end of the script) without this operation",
+                   " left (by shutdown or the end of the script) before this operation completed",
                leavers_);
 }
 
@@ -178,10 +178,10 @@ void NamedSet::withdraw() {
     in_flight.finish(pending, std::make_exception_ptr(
                                   Error(ErrorKind::shut_down, "'" + pending->name + "' was in flight at shutdown")));
   }
-  if (!in_flight.all().empty()) to_coordinator(GoingRecord{static_cast<std::uint32_t>(id)});
+  if (!in_flight.all().empty()) to_coordinator(LeavingRecord{static_cast<std::uint32_t>(id)});
 }
 
-bool NamedSet::settled() const {
+bool NamedSet::quiescent() const {
   const std::vector<OperationStatePtr> left = in_flight.all();
   if (left.empty()) return true;
   if ((!failed_ && (!confirmed_ || !executor_.idle())) || plans.answering()) return false;

@@ -19,14 +19,14 @@ namespace ringcomm {
 
 class NamedSet {
  public:
-  // `tags`: its slot of the tag space. `slot`: of the node. A rank outside the set has an instance
-  // too, so that ids agree, but submits nothing.
+  // `tags`: the set's slot of the tag space. `slot`: slot of the node. A rank outside the set has
+  // an instance too, so that ids agree, but submits nothing.
   NamedSet(Context& context, int id, int tags, std::vector<int> ranks, std::shared_ptr<Node> node, int slot);
 
   const int id, tags, me;  // me: this rank's index in the set; -1: outside
   const std::vector<int> ranks;
 
-  // ---- any thread, with the context's mutex held; the worker uses their other halves
+  // ---- with functions for any thread (the context's mutex is held), and for the worker
   InFlight in_flight;
   PlanTable plans;
 
@@ -40,8 +40,8 @@ class NamedSet {
   bool far() const { return executor_.far(); }
   void check_stall(std::int64_t now);
 
-  void withdraw();       // this rank leaves
-  bool settled() const;  // after withdraw(): no operation can still complete
+  void withdraw();         // this rank leaves
+  bool quiescent() const;  // after withdraw(): no operation can still complete
   SetEnd end() const;
   // fails all operations, current and later; prefixes the text with the operation's name
   void fail(const Error& error);
@@ -50,9 +50,9 @@ class NamedSet {
   bool coordinates() const { return me == 0; }
   int member(int rank) const;  // the index of `rank`
   void to_coordinator(Record&& record);
-  void receive_going(int rank);
+  void receive_leaving(int rank);
   void read(VerdictRecord&& record);
-  void break_off(const Error& error);
+  void fail_all(const Error& error);
   Error left_error() const;
 
   Context& context_;

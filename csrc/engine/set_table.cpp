@@ -13,7 +13,7 @@ int SetTable::add(Context& context, std::vector<int> ranks, std::shared_ptr<Node
   if (ranks.empty()) throw invalid("a process set needs at least one rank");
   for (const int rank : ranks) {
     if (rank < 0 || rank >= size || std::count(ranks.begin(), ranks.end(), rank) > 1)
-      throw invalid("rank ", rank, " of a process set is none of 0 .. ", size - 1, ", or is in it twice");
+      throw invalid("rank ", rank, " of a process set must be in 0..", size - 1, " and occur only once");
   }
   const int tags = free_tags(context.tags.sets());
   sets_[next_id_] = std::make_shared<NamedSet>(context, next_id_, tags, std::move(ranks), std::move(node), slot);
@@ -26,7 +26,7 @@ int SetTable::add(Context& context, std::vector<int> ranks, std::shared_ptr<Node
 // broken set meet no receiver. The result is equal on all ranks.
 int SetTable::free_tags(int limit) {
   if (static_cast<int>(sets_.size()) >= limit)
-    throw invalid("no more than ", limit, " process sets: message tags run out");
+    throw invalid("at most ", limit, " process sets can exist: there are no further message tags");
   int tags = next_tags_ % limit;
   const auto taken = [&](const auto& entry) { return entry.second->tags == tags; };
   while (std::any_of(sets_.begin(), sets_.end(), taken)) tags = (tags + 1) % limit;
@@ -36,7 +36,7 @@ int SetTable::free_tags(int limit) {
 void SetTable::remove(int id) {
   const std::shared_ptr<NamedSet> set = find(id);
   if (!set->in_flight.empty() || set->plans.stepping())
-    throw invalid("process set ", id, " still has operations in flight, or a training step: finish them first");
+    throw invalid("process set ", id, " still has operations or a training step in flight: finish them first");
   sets_.erase(id);
   ++version_;
 }

@@ -12,11 +12,11 @@ namespace ringcomm {
 
 namespace {
 
-constexpr int kLooksAfterFailure = 20;  // one millisecond apart
+constexpr int kLooksAfterFailure = 20;  // at intervals of one millisecond
 constexpr double kLeaveAtMost = 60;     // limit in seconds, even if data still moves
 
-// The channels only run agreed operations, in turns. They need no check, and one account serves all
-// of them.
+// The channels run only agreed operations, so they need no consistency check. All channels run in
+// the worker's turns, so one account serves all of them.
 EngineConfig for_all_channels(EngineConfig config) {
   config.channel.check = false;
   if (!config.channel.account) config.channel.account = std::make_shared<Account>();
@@ -37,7 +37,7 @@ std::optional<int> set_of(const Record& record) {
 
 Engine::State::State(std::shared_ptr<Worker> the_worker, std::shared_ptr<Transport> transport, EngineConfig config)
     : worker(std::move(the_worker)), context(std::move(transport), for_all_channels(std::move(config))),
-      services(context.letters) {}
+      services(context.control_transport) {}
 
 // ---- any thread
 
@@ -93,7 +93,7 @@ void Engine::State::close() {
     left_.finish();
     live_ = sets.all();
   }
-  const Error closed(ErrorKind::shut_down, "was in flight when the engine was closed");
+  const Error closed(ErrorKind::shut_down, "was in flight when ringcomm was shut down");
   services.end(closed);
   services.close();
   for (const auto& [id, set] : live_) set->fail(closed);
@@ -117,7 +117,7 @@ Progress Engine::State::turn() {
   } catch (const Error& error) {
     fail(explained(error));
   } catch (const std::exception& error) {
-    fail(Error(ErrorKind::internal, std::string("the worker met ") + error.what()));
+    fail(Error(ErrorKind::internal, std::string("ringcomm's worker failed: ") + error.what()));
   }
   return Progress::done;
 }
@@ -164,7 +164,7 @@ bool Engine::State::still_busy() {
 
 void Engine::State::look_around() {
   if (monitor.due()) {
-    const std::vector<int> dead = monitor.dead([this](int rank) { return gone_.contains(rank); });
+    const std::vector<int> dead = monitor.dead([this](int rank) { return departed_.contains(rank); });
     if (!dead.empty()) throw died_error(dead);
   }
   const std::int64_t now = now_ns();
@@ -172,11 +172,11 @@ void Engine::State::look_around() {
   for (const auto& [id, set] : live_) set->check_stall(now);
 }
 
-// MPI fails as soon as it reads the memory of a process that is ending, a moment before the process
-// has ended.
+// Looks for dead ranks several times, because MPI may fail a moment before the peer's process has
+// ended: it fails as soon as it reads the memory of a process that is ending.
 Error Engine::State::explained(const Error& error) const {
   for (int look = 0; error.kind() == ErrorKind::transport && monitor.watches() && look < kLooksAfterFailure; ++look) {
-    const std::vector<int> dead = monitor.ended([this](int rank) { return gone_.contains(rank); });
+    const std::vector<int> dead = monitor.ended([this](int rank) { return departed_.contains(rank); });
     if (!dead.empty())
       return Error(ErrorKind::peer_lost, concat(died_error(dead).what(), " (", error.what(), ")"), dead);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -209,16 +209,16 @@ void Engine::State::receive_leave(int peer, LeaveRecord&& record) {
   }
   if (!record.entirely) return;
   services.left(peer);
-  gone_[peer] = std::move(record);
+  departed_[peer] = std::move(record);
 }
 
 void Engine::State::welcome(int id) {
   const auto set = live_.find(id);
   if (set == live_.end()) return;
-  for (const auto& [rank, record] : gone_) {
+  for (const auto& [rank, record] : departed_) {
     SetEnd end{static_cast<std::uint32_t>(id), 0, {}, {}};  // the rank left before it knew the set
-    for (const SetEnd& one : record.sets) {
-      if (one.set == end.set) end = one;
+    for (const SetEnd& set_end : record.sets) {
+      if (set_end.set == end.set) end = set_end;
     }
     set->second->receive_end(rank, end);
   }

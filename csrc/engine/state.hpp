@@ -63,7 +63,7 @@ struct Engine::State final : public Source {
   Sets live_;
   int known_sets_ = 0;                         // sets with lower ids are live, or removed
   std::vector<std::pair<int, Record>> early_;  // records of sets that this rank has not added yet
-  std::map<int, LeaveRecord> gone_;            // ranks that have left the job
+  std::map<int, LeaveRecord> departed_;        // ranks that have left the job
   Every stall_look_{50'000'000};               // the cost of a look is proportional to the operations in flight
   bool reported_ = false;                      // a peer reported the fatal error, and sends it to all ranks
   std::optional<Departure> departure_;

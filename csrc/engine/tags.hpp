@@ -26,13 +26,13 @@ class TagMap {
     width_ = std::clamp(rest / (kManySets * (1 + kManyPlans)), 32, 1024);
     plans_ = rest / width_ >= kManySets * (1 + kManyPlans) ? kManyPlans : kFewPlans;
     sets_ = rest / width_ / (1 + plans_);
-    if (sets_ < 1) throw invalid("too few message tags: ", tag_limit);
+    if (sets_ < 1) throw invalid("MPI has too few message tags: ", tag_limit);
   }
   int sets() const { return sets_; }
   int plans() const { return plans_; }  // per set
   int width() const { return width_; }
   static int of_service(int number) {
-    if (number >= kServices) throw invalid("no more than ", kServices, " services");
+    if (number >= kServices) throw invalid("at most ", kServices, " services can exist");
     return kControlTags + number;
   }
   TagStream of_set(int slot) const { return stream(slot, 0); }

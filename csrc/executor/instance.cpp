@@ -1,5 +1,4 @@
-// Implements an instance: starts its rounds, applies writes when their messages have arrived, and
-// scales input and result.
+// Implements an instance: starts rounds, applies writes to blocks, and scales the data.
 #include "executor/instance.hpp"
 
 #include "base/error.hpp"
@@ -37,7 +36,7 @@ void Instance::fill() {
 
 void Instance::finish() {
   const RunOptions& options = context_.options;
-  for (const std::int32_t block : context_.encodings.unsettled) packing_.settle(block);
+  for (const std::int32_t block : context_.encodings.noncanonical) packing_.canonicalize(block);
   if (options.post.identity()) return;
   const Extent whole = context_.layout.segment(segment_);
   if (whole.count > 0) kernels::scale(options.dtype, whole.data, whole.data, whole.count, options.post);
@@ -69,8 +68,8 @@ void Instance::apply(const Write& write, Bytes arrived) {
   const Extent& block = blocks_[write.block];
   const Extent source = write.source >= 0 ? blocks_[write.source] : block;
   if (source.count != block.count) {
-    throw Error(ErrorKind::mismatch, concat("block ", write.block, " has ", block.count, " elements, and ",
-                                            source.count, " were to be put into it"));
+    throw Error(ErrorKind::mismatch, concat("block ", write.block, " has ", block.count,
+                                            " elements, but the algorithm writes ", source.count, " elements to it"));
   }
   if (block.count == 0) return;
   switch (write.kind) {
@@ -128,9 +127,9 @@ void Instance::abandon() noexcept {
   bool any = false;
   for (RoundMessages& round : messages_) any |= round.abandon();
   if (!any || context_.transport.in_flight() == 0) return;
-  for (RoundMessages& round : messages_) round.strand();
-  blocks_.strand();
-  decoded_.strand();
+  for (RoundMessages& round : messages_) round.leak();
+  blocks_.leak();
+  decoded_.leak();
 }
 
 }  // namespace ringcomm

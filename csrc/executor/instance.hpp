@@ -1,5 +1,5 @@
-// Runs a schedule on one segment. An instance is reopened for a later segment and keeps its memory.
-// run_schedule.cpp keeps several of them in flight.
+// Runs a schedule on one segment. An instance can be opened again for a later segment, and keeps
+// its memory. run_schedule.cpp keeps several instances in flight.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace ringcomm {
 
 class Instance {
  public:
-  Instance(const RunContext& context, int lane)  // `lane`: number among the task's instances
+  Instance(const RunContext& context, int lane)  // `lane`: number of this instance in its task
       : context_(context), blocks_(context), packing_(context, blocks_),
         messages_{RoundMessages(context, packing_), RoundMessages(context, packing_)}, trace_(context, lane) {}
   Instance(const Instance&) = delete;
@@ -24,9 +24,9 @@ class Instance {
  private:
   RoundMessages& messages(std::size_t round) { return messages_[round % 2]; }
   void fill();    // copies and scales the input
-  void finish();  // settles and scales the result
+  void finish();  // canonicalizes and scales the result
   void begin_round();
-  bool run_writes(const RoundMessages& messages);  // in the order listed, until a message is missing
+  bool run_writes(const RoundMessages& messages);  // in order, up to the first whose message is missing
   void apply(const Write& write, Bytes arrived);
   void reduce(const Write& write, const Extent& block, const std::byte* incoming) const;
 

@@ -118,8 +118,8 @@ void Packing::keep(std::int32_t block, Bytes encoded) {
   kept_[index].nbytes = encoded.nbytes;
 }
 
-// Called at the end, when no encoding is sent again.
-void Packing::settle(std::int32_t block) {
+// Called at the end of a segment. No encoding is sent again then, so encodings_ may be overwritten.
+void Packing::canonicalize(std::int32_t block) {
   if (blocks_[block].count == 0) return;
   encodings_.require(codec_->capacity(blocks_[block].count));
   encode_block(block, encodings_.data());
@@ -138,7 +138,7 @@ void Packing::unpack(const Message& message, Bytes arrived, std::span<Bytes> pie
       if (left < kLength || nbytes > left - kLength) {
         const int peer = context_.peer(message);
         throw Error(ErrorKind::mismatch,
-                    concat("an encoded message of ", arrived.nbytes, " bytes from rank ", peer, " is cut short"),
+                    concat("an encoded message of ", arrived.nbytes, " bytes from rank ", peer, " is truncated"),
                     {peer});
       }
       at += kLength;

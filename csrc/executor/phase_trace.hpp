@@ -16,7 +16,8 @@ class PhaseTrace {
  public:
   PhaseTrace(const RunContext& context, int lane) : context_(context), lane_(lane) {}
   void begin() { begun_ns_ = trace().enabled() ? now_ns() : 0; }
-  // Records the phase that ended, if round `round`, the next one, belongs to another phase.
+  // Called when the round before `round` has ended. Records the current phase if `round` begins
+  // another phase.
   void ended_before(std::size_t round, std::size_t segment) {
     if (begun_ns_ == 0) return;
     const bool reducing = reduces(round - 1);
@@ -34,7 +35,7 @@ class PhaseTrace {
   }
 
   const RunContext& context_;
-  const int lane_;             // number among the task's instances
+  const int lane_;             // number of the instance in its task
   std::int64_t begun_ns_ = 0;  // 0: not traced
 };
 

@@ -10,15 +10,16 @@ namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-// Use of a block in the rounds so far. Rounds count from 1 here; 0 is the time before the first
-// round, kNone is no round.
+// Use of a block in the rounds so far. Rounds are numbered from 1 here. 0 is the time before the
+// first round; kNone means never.
 struct BlockUse {
-  std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;  // the last rounds in which this happened
-  std::uint32_t touches = 0;                                            // steps of round `touched` that use the block
+  // The last round that uses the block, the last one before that, and the last round that sends it.
+  std::uint32_t touched = kNone, touched_before = kNone, sent = kNone;
+  std::uint32_t touches = 0;  // steps of round `touched` that use the block
 };
 
 struct PeerUse {
-  std::uint32_t send = kNone, receive = kNone;  // index of this round's message
+  std::uint32_t send = kNone, receive = kNone;  // indices of this round's messages; kNone: no message
 };
 
 class Compiler {
@@ -76,7 +77,7 @@ class Compiler {
     const bool known_peer = is_local(step.kind) || (step.peer >= 0 && step.peer < schedule_.size);
     if (!known_peer || !known_block(step.block) || (is_local(step.kind) && !known_block(step.source))) {
       throw invalid("algorithm '", schedule_.algorithm, "', rank ", schedule_.rank, ", round ", number_ - 1,
-                    ": a step names a peer or block that there is not");
+                    ": a step names a peer or block that does not exist");
     }
     touch(step.block);
     if (is_local(step.kind)) touch(step.source);
@@ -93,7 +94,7 @@ class Compiler {
         message = static_cast<std::uint32_t>(out_.messages.size());
         out_.messages.push_back({step.peer, 0, 0});
       }
-      ++out_.messages[message].last;  // a count at first
+      ++out_.messages[message].last;  // counts the pieces; the next loop sets `last`
     }
     auto next = static_cast<std::uint32_t>(out_.pieces.size());
     for (std::size_t m = first; m < out_.messages.size(); ++m) {
@@ -156,11 +157,11 @@ Encodings encodings_of(const Schedule& schedule, const Program& program) {
           write.kind == StepKind::receive || (write.kind == StepKind::copy && encoded[index(write.source)]);
     }
   }
-  for (auto write = program.writes.rbegin(); write != program.writes.rend(); ++write) {  // copies propagate encodings
+  for (auto write = program.writes.rbegin(); write != program.writes.rend(); ++write) {  // copies pass encodings on
     if (write->kind == StepKind::copy) found.kept[index(write->source)] |= found.kept[index(write->block)];
   }
   for (std::int32_t b = 0; b < schedule.blocks; ++b) {
-    if (!encoded[index(b)]) found.unsettled.push_back(b);
+    if (!encoded[index(b)]) found.noncanonical.push_back(b);
   }
   return found;
 }
@@ -172,9 +173,11 @@ bool Program::computes(std::size_t first, std::size_t end) const {
 }
 
 Program::Program(const Schedule& schedule, bool blocks_change_first) {
-  if (schedule.size < 1 || schedule.blocks < 0) throw invalid("a schedule of no ranks");
+  if (schedule.size < 1 || schedule.blocks < 0)
+    throw invalid("a schedule needs at least one rank, and cannot have a negative number of blocks");
   for (const int temp : schedule.temps) {
-    if (temp < 0 || temp >= schedule.blocks) throw invalid("a temporary mirrors no block");
+    if (temp < 0 || temp >= schedule.blocks)
+      throw invalid("a temporary block of the schedule mirrors a block that does not exist");
   }
   Compiler compiler(schedule, blocks_change_first, *this);
   for (const Round& round : schedule.rounds) compiler.add(round);

@@ -9,21 +9,23 @@
 
 namespace ringcomm {
 
-// The data that one peer sends to this rank, or receives from it, in one round. Its pieces are
-// pieces[first] .. pieces[last-1].
+// The data that one peer sends to this rank, or receives from this rank, in one round. It consists
+// of the pieces [first, last) of Program::pieces.
 struct Message {
   std::int32_t peer;  // in the schedule's numbering
   std::uint32_t first, last;
   // True if the message may be received in place: each piece replaces a block that no other step of
   // the round uses.
   bool plain = true;
-  bool untouched = true;  // true if it may be received while the previous round still runs
+  // True if the previous round does not use the blocks of these pieces. Then the message may be
+  // received in place while that round still runs.
+  bool untouched = true;
 };
 
 struct Write {
   StepKind kind;
   bool incoming_first;
-  bool guarded;  // its block is sent in the same round, so the sends must have read it first
+  bool guarded;  // the block is sent in the same round; the sends must read it before this write
   std::int32_t block, source;
   std::uint32_t message;  // receive, reduce: the awaited message, counted from the round's first receive
   std::uint32_t piece;    // receive, reduce: counted from the round's first received piece
@@ -50,16 +52,16 @@ class Program {
   bool computes(std::size_t first, std::size_t end) const;  // true if any of these writes reduces
 };
 
-// Use of a codec in a schedule. A block has an encoding from the time it is encoded or received
-// encoded, until it is computed anew. Meanwhile it holds the decoded value, and the same encoding
-// is sent for it again, also to other peers in the same round. So all ranks that have the value
-// have equal bits, even if the codec is not deterministic.
+// Use of a codec in a schedule. A block has an encoding from the time when it is encoded, or
+// received encoded, until its value is computed again. During that time the block holds the decoded
+// value, and every send of the block sends this encoding, also to other peers in the same round. So
+// all ranks that have the value have equal bits, even if the codec is not deterministic.
 struct Encodings {
   std::vector<char> again;  // by piece: an existing encoding is sent
   std::vector<char> kept;   // by block: its encoding is sent again later
-  // Data blocks that this rank computed last and did not send afterwards. Peers that received the
-  // value may hold a coarser one.
-  std::vector<std::int32_t> unsettled;
+  // Data blocks that this rank computed last and did not encode afterwards. Ranks that received the
+  // encoding of this value hold a coarser value.
+  std::vector<std::int32_t> noncanonical;
 };
 Encodings encodings_of(const Schedule& schedule, const Program& program);
 

@@ -1,5 +1,4 @@
-// Implements the messages of a round: posts them in chunks, and unpacks them when all their chunks
-// have arrived.
+// Implements the messages of a round: posts them in chunks, and unpacks those that arrived.
 #include "executor/round_messages.hpp"
 
 #include <algorithm>
@@ -56,7 +55,7 @@ void RoundMessages::post_sends(int tag) {
 }
 
 // Sends a message in chunks. The receiver knows the capacity but not the encoded size, so both
-// ranks cut by the capacity; the last chunks may be short or empty.
+// ranks derive the number of chunks from the capacity. The last chunks may be short or empty.
 void RoundMessages::post_send(const Message& message, int tag, std::byte*& free) {
   const std::size_t capacity = packing_.capacity(message), longest = context_.options.longest_message;
   if (capacity == 0) return;

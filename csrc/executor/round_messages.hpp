@@ -12,7 +12,7 @@ namespace ringcomm {
 class RoundMessages {
  public:
   RoundMessages(const RunContext& context, Packing& packing) : context_(context), packing_(packing) {}
-  // Determines the addresses of a round's messages, and allocates memory for those that are not
+  // Determines the addresses of a round's messages, and allocates memory for messages that are not
   // sent or received in place.
   void prepare(const RoundProgram& round);
   // `early` (the previous round still runs): posts only receives into memory that the previous
@@ -22,13 +22,13 @@ class RoundMessages {
   bool collect() { return collect(receives_, true) | collect(sends_, false); }  // true if an operation has completed
   bool over() const { return sends_.empty() && receives_.empty(); }
 
-  // Messages and pieces are counted from the round's first received ones.
+  // `message` and `piece` are counted from the first ones that the round receives.
   bool here(std::uint32_t message) const { return incoming_[message].pending == 0; }
   Bytes piece(std::uint32_t piece) const { return pieces_[piece]; }  // null if it was received in place
   bool reads_blocks() const { return reading_blocks_ > 0; }          // a send in flight reads blocks
 
   bool abandon() noexcept;  // true if an operation was in flight
-  void strand() noexcept { memory_.strand(); }
+  void leak() noexcept { memory_.leak(); }
 
  private:
   struct Flight {  // a chunk of a message in flight
@@ -38,7 +38,7 @@ class RoundMessages {
     bool plain;             // sends: reads a block, not memory_
   };
   struct Incoming {
-    Bytes bytes;  // where it is received, and the bytes expected; with a codec: the maximum
+    Bytes bytes;  // address, and number of bytes expected; with a codec: the maximum
     std::size_t arrived = 0;
     std::uint32_t pending = 0;  // chunks in flight
     bool plain = false, posted = false;
@@ -57,7 +57,7 @@ class RoundMessages {
   std::vector<Incoming> incoming_;
   std::vector<Bytes> pieces_;  // by received piece: its data
   std::vector<Flight> receives_, sends_;
-  std::size_t reading_blocks_ = 0;  // sends in flight
+  std::size_t reading_blocks_ = 0;  // sends in flight that read blocks, not memory_
 };
 
 }  // namespace ringcomm

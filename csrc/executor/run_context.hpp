@@ -19,9 +19,9 @@ struct RunContext {
   const std::byte* source;  // null: the layout holds the input already
   RunOptions options;
   Program program;
-  Encodings encodings;  // with a codec
+  Encodings encodings;  // set only with a codec
 
-  bool fills() const { return source || !options.pre.identity(); }  // the layout is written before the first round
+  bool fills() const { return source || !options.pre.identity(); }  // input is copied or scaled first
   const RoundProgram& round(std::size_t number) const { return program.rounds[number]; }
   int peer(const Message& message) const { return peers[static_cast<std::size_t>(message.peer)]; }
 };

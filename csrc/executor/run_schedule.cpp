@@ -14,8 +14,9 @@ void require(bool holds, const Schedule& schedule, const char* what) {
   if (!holds) throw Error(ErrorKind::internal, "algorithm '" + schedule.algorithm + "' cannot run: " + what);
 }
 
-// A task that starts segments in order. Its window begins at the oldest unfinished segment, so that
-// tags in flight are distinct.
+// A task that starts segments in order. The segments in flight are within a window that begins at
+// the oldest unfinished segment. The window is no longer than the number of tags, so tags in flight
+// are distinct.
 class RunSchedule final : public Task {
  public:
   RunSchedule(RunContext context, TagStream& stream, std::vector<std::byte> tokens)
@@ -63,8 +64,7 @@ class RunSchedule final : public Task {
   bool abandoned_ = false;
 };
 
-// Replaces the blocks of a barrier by tokens of one byte, whatever its layout, so that none of its
-// messages is empty.
+// Replaces the blocks of a barrier by tokens of one byte, so that none of its messages is empty.
 void use_tokens(RunContext& context, std::vector<std::byte>& tokens) {
   tokens.resize(static_cast<std::size_t>(context.schedule->blocks));
   std::vector<Extent> blocks;
@@ -95,20 +95,23 @@ std::unique_ptr<Task> make_run_schedule(Transport& transport, std::shared_ptr<co
   std::vector<std::byte> tokens;
   if (plan.collective == Collective::barrier) use_tokens(context, tokens);
   const RunOptions& chosen = context.options;
-  require(context.peers.size() == static_cast<std::size_t>(plan.size), plan, "it is for another number of ranks");
-  require(context.layout.blocks() == static_cast<std::size_t>(plan.blocks), plan, "the layout has other blocks");
-  require(!chosen.combine || (plan.blocks == 1 && context.layout.segments() == 1), plan, "it cuts whole buffers");
+  require(context.peers.size() == static_cast<std::size_t>(plan.size), plan, "it is for a different number of ranks");
+  require(context.layout.blocks() == static_cast<std::size_t>(plan.blocks), plan,
+          "the layout has a different number of blocks");
+  require(!chosen.combine || (plan.blocks == 1 && context.layout.segments() == 1), plan,
+          "it divides buffers, but the op needs complete buffers");
   require(context.layout.even() || (!context.source && chosen.pre.identity() && chosen.post.identity()), plan,
-          "listed blocks are neither filled nor scaled");
+          "listed blocks support neither a separate input nor scaling");
   if (context.layout.even() && context.source == context.layout.segment(0).data) context.source = nullptr;
   context.program = Program(plan, context.fills());
   if (chosen.codec) {
     context.encodings = encodings_of(plan, context.program);
-    if (plan.size == 1 || !chosen.settles || !ends_alike(plan.collective)) context.encodings.unsettled.clear();
+    if (plan.size == 1 || !chosen.canonicalizes || !has_identical_results(plan.collective))
+      context.encodings.noncanonical.clear();
   }
   require(size_of(chosen.dtype) == context.layout.item_size() ||
               !(chosen.codec || context.program.computes(0, context.program.writes.size())),
-          plan, "the layout's elements are not of the data type");
+          plan, "the element size of the layout is not that of the dtype");
   return std::make_unique<RunSchedule>(std::move(context), tags, std::move(tokens));
 }
 

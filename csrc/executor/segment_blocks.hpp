@@ -32,7 +32,7 @@ class SegmentBlocks {
   const Extent& operator[](std::int32_t block) const { return extents_[static_cast<std::size_t>(block)]; }
   const Extent& of_piece(std::uint32_t piece) const { return (*this)[context_.program.pieces[piece]]; }
   std::size_t bytes(const Extent& extent) const { return extent.count * context_.layout.item_size(); }
-  void strand() noexcept { temporaries_.strand(); }
+  void leak() noexcept { temporaries_.leak(); }
 
  private:
   const RunContext& context_;

@@ -52,10 +52,10 @@ void StagingPool::give(std::byte* data, unsigned size_class) noexcept {
   release(data);
 }
 
-void StagingPool::strand(std::byte* data) noexcept {
+void StagingPool::leak(std::byte* data) noexcept {
   try {
     const std::lock_guard lock(mutex_);
-    stranded_.push_back(data);
+    leaked_.push_back(data);
   } catch (const std::bad_alloc&) {  // the buffer is leaked, which is what matters
   }
 }
@@ -70,8 +70,8 @@ Staging::~Staging() {
   if (data_) staging_pool().give(data_, size_class_);
 }
 
-void Staging::strand() noexcept {
-  if (data_) staging_pool().strand(std::exchange(data_, nullptr));
+void Staging::leak() noexcept {
+  if (data_) staging_pool().leak(std::exchange(data_, nullptr));
 }
 
 }  // namespace ringcomm

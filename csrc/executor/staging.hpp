@@ -28,9 +28,8 @@ class Staging {
   void require(std::size_t nbytes) {  // contents are lost if it grows
     if (nbytes > capacity()) *this = Staging(nbytes);
   }
-  // Leaks the buffer: a send that could not be cancelled may still read it. It is never used or
-  // freed again.
-  void strand() noexcept;
+  // Leaks the buffer, because a send that could not be cancelled may still read it.
+  void leak() noexcept;
 
  private:
   std::byte* data_ = nullptr;
@@ -41,14 +40,14 @@ class StagingPool {
  public:
   std::byte* take(unsigned size_class);
   void give(std::byte* data, unsigned size_class) noexcept;
-  void strand(std::byte* data) noexcept;
+  void leak(std::byte* data) noexcept;
 
  private:
   static constexpr std::size_t kMostKept = std::size_t{256} << 20;  // bytes of idle buffers
 
   std::mutex mutex_;
   std::array<std::vector<std::byte*>, 64> idle_;
-  std::vector<std::byte*> stranded_;  // kept in a list, so that leak checkers see them as reachable
+  std::vector<std::byte*> leaked_;  // kept in a list, so that leak checkers see them as reachable
   std::size_t kept_ = 0;
 };
 

@@ -49,7 +49,7 @@ std::span<const std::int64_t> row_shape(const ringcomm_array& array) {
   return shape_of(array).subspan(array.rank == 0 ? 0 : 1);
 }
 
-// Returns the rows to each rank, from the second input.
+// Returns the number of rows to send to each rank, from the second input.
 std::vector<std::size_t> splits_of(const ringcomm_array& given, std::size_t rows, int size) {
   const bool wide = given.dtype == static_cast<int>(DType::int64);
   if ((!wide && given.dtype != static_cast<int>(DType::int32)) || given.rank != 1)
@@ -72,12 +72,12 @@ std::vector<std::size_t> splits_of(const ringcomm_array& given, std::size_t rows
   return splits;
 }
 
-// Returns whether only agreement decides the size of the result.
-bool is_found(Collective collective) { return tells_rows(collective); }
+// Returns whether the size of the result is unknown until ranks have agreed on the operation.
+bool is_found(Collective collective) { return has_rows_per_rank(collective); }
 
 void release_memory(void* owner) { delete static_cast<std::shared_ptr<std::byte[]>*>(owner); }
 
-void failed_to_allocate() { throw Error(ErrorKind::internal, "the framework gave no memory for a result"); }
+void failed_to_allocate() { throw Error(ErrorKind::internal, "the framework could not allocate memory for a result"); }
 
 }  // namespace
 
@@ -101,25 +101,24 @@ NamedRequest GraphOp::request_of(const SetLink::Live& live, const ringcomm_run& 
   if (!wires.empty()) call.wire = Wire::of(wires[index]);
   call.count = product(shape_of(array));
   if (call.wire && spec_.keeps) {
-    call.feedback = left_out_.feedback();
+    call.feedback = residuals_.feedback();
     call.tensor = index;
   }
   std::span<const std::int64_t> compared = shape_of(array);
   if (has_blocks(call.collective)) {
     const std::string what(name_of(call.collective));
     if (array.rank == 0 && call.collective != Collective::allgather)
-      throw Error(ErrorKind::invalid, what + " works along the first dimension; the array has none");
+      throw Error(ErrorKind::invalid, what + " needs an array with at least one dimension");
     named.row = product(row_shape(array));
     named.rows = rows_of(array);
-    if (tells_rows(call.collective) && !spec_.even) compared = row_shape(array);
+    if (has_rows_per_rank(call.collective) && !spec_.even) compared = row_shape(array);
     if (spec_.splits) {
       named.splits = splits_of(run.input[index + 1], named.rows, live.size);
       named.rows = total(named.splits);
       call.count = named.rows * named.row;
     } else if (call.collective == Collective::alltoall && named.rows % static_cast<std::size_t>(live.size) != 0) {
-      throw Error(ErrorKind::invalid, "alltoall without splits needs a first dimension that " +
-                                          std::to_string(live.size) + " ranks divide; it is " +
-                                          std::to_string(named.rows));
+      throw Error(ErrorKind::invalid, "alltoall without splits needs a first dimension that is a multiple of the " +
+                                          std::to_string(live.size) + " ranks; it is " + std::to_string(named.rows));
     }
   }
   call.shape_text = text_of_shape(compared);
@@ -127,19 +126,20 @@ NamedRequest GraphOp::request_of(const SetLink::Live& live, const ringcomm_run& 
   return named;
 }
 
-LeftOut& GraphOp::left_out() {
-  if (!running_) return left_out_;
-  throw Error(ErrorKind::invalid, "what '" + spec_.names[0] + "' has left out is known between its runs only");
+Residuals& GraphOp::residuals() {
+  if (!running_) return residuals_;
+  throw Error(ErrorKind::invalid,
+              "'" + spec_.names[0] + "' is running: its residual can be accessed only between runs");
 }
 
 std::vector<float> GraphOp::residual(std::size_t tensor) {
   const std::lock_guard lock(mutex_);
-  return left_out().residual(tensor);
+  return residuals().residual(tensor);
 }
 
 void GraphOp::set_residual(std::size_t tensor, std::vector<float> values) {
   const std::lock_guard lock(mutex_);
-  left_out().set_residual(tensor, std::move(values));
+  residuals().set_residual(tensor, std::move(values));
 }
 
 GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcomm_run& run) {
@@ -151,7 +151,7 @@ GraphOp::Prepared GraphOp::prepared_for(const SetLink::Live& live, const ringcom
     prepared = std::exchange(kept_, {});
     wires = runs_++ < spec_.first_runs ? &spec_.first_wires : &spec_.wires;
     running_ = true;
-    if (spec_.keeps) left_out_.begin(counts_of(run));
+    if (spec_.keeps) residuals_.begin(counts_of(run));
   }
   if (!spec_.splits && prepared.wires == wires &&
       prepared.fits(live, run, count)) {  // splits are values: they may differ between runs
@@ -224,7 +224,7 @@ void GraphOp::run_in(const SetLink::Live& live, const ringcomm_run& run) {
   Prepared prepared = prepared_for(live, run);
   place_results(live, run, prepared);
   live.engine->submit_group(live.set, prepared.group);
-  // Waits for all of them, even if one has failed: until then they use the arrays.
+  // Waits for all operations, even if one has failed, because they use the arrays until they end.
   for (const OperationStatePtr& pending : prepared.group) wait_for(*pending, *live.worker, -1, nullptr);
   for (const OperationStatePtr& pending : prepared.group) {
     if (pending->error()) std::rethrow_exception(pending->error());
@@ -251,13 +251,13 @@ void GraphOp::run(const ringcomm_run& run) {
     const std::size_t inputs = spec_.call.collective == Collective::barrier ? 0 : spec_.names.size() + spec_.splits;
     if (static_cast<std::size_t>(run.inputs) != inputs)
       throw Error(ErrorKind::invalid,
-                  "this operation is of " + std::to_string(inputs) + " tensors, not of " + std::to_string(run.inputs));
+                  "this operation takes " + std::to_string(inputs) + " tensors, but got " + std::to_string(run.inputs));
     run_in(set_->live(), run);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
     running_ = false;
-    if (left_out_.feedback()) left_out_.feedback()->undo_all();
+    if (residuals_.feedback()) residuals_.feedback()->undo_all();
     throw;
   }
 }
@@ -295,8 +295,8 @@ std::shared_ptr<GraphOp> GraphOpTable::find(std::int64_t id) const {
   if (id >= 0 && static_cast<std::size_t>(id) < ops_.size() && ops_[static_cast<std::size_t>(id)])
     return ops_[static_cast<std::size_t>(id)];
   throw Error(ErrorKind::invalid,
-              "this graph communicates, and was made in another process: make it anew (or save the model from an "
-              "optimizer that is not distributed)");
+              "this graph contains ringcomm operations of another process: build it again in this process (or save the "
+              "model with an optimizer that is not distributed)");
 }
 
 void GraphOpTable::run(void* self, std::int64_t id, const ringcomm_run* run) {

@@ -2,8 +2,9 @@
 // parameters that are known when the graph is traced. Each run supplies arrays, with their shapes
 // and addresses.
 //
-// A graph operation with several tensors is one group: they run together. Its requests to the
-// engine are prepared once and kept, so a step with unchanged shapes prepares nothing.
+// A graph operation with several tensors is a group of named operations that run together. Its
+// requests to the engine are prepared once and kept, so a step with unchanged shapes prepares
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 #include "engine/request.hpp"
 #include "graph_ops/graph_op_functions.h"
-#include "graph_ops/left_out.hpp"
+#include "graph_ops/residuals.hpp"
 #include "graph_ops/set_link.hpp"
 
 namespace ringcomm {
@@ -31,7 +32,7 @@ struct GraphOpSpec {
   std::uint64_t first_runs = 0;
   bool keeps = false;   // residuals of encoders are added in the next run
   bool splits = false;  // alltoall: the second input is the rows sent to each rank, the second result those received
-  bool even = false;    // the graph was traced with equal rows on all ranks: these are compared too
+  bool even = false;    // the graph was traced with equal numbers of rows, so ranks compare these too
   // If set, the graph operation is no collective. It calls this function on its inputs, if any, in
   // every `every`th run (SetLink::due). Its result is one byte, on which later operations of the
   // graph can depend.
@@ -46,7 +47,7 @@ class GraphOp {
   // for take_failure().
   void run(const ringcomm_run& run);
   std::exception_ptr take_failure();  // returns the failure of the last run that failed
-  // Access the residual of a tensor (LeftOut). Throws Error(invalid) while a run is in progress.
+  // Access the residual of a tensor (Residuals). Throws Error(invalid) while a run is in progress.
   std::vector<float> residual(std::size_t tensor);
   void set_residual(std::size_t tensor, std::vector<float> values);
 
@@ -65,7 +66,7 @@ class GraphOp {
   NamedRequest request_of(const SetLink::Live& live, const ringcomm_run& run, std::size_t index,
                           const std::vector<std::uint64_t>& wires);
   Prepared prepared_for(const SetLink::Live& live, const ringcomm_run& run);
-  LeftOut& left_out();
+  Residuals& residuals();
   void place_results(const SetLink::Live& live, const ringcomm_run& run, Prepared& prepared) const;
   void give_results(const ringcomm_run& run, const Prepared& prepared) const;
 
@@ -75,11 +76,11 @@ class GraphOp {
   Prepared kept_;  // empty while a run uses it
   std::uint64_t runs_ = 0;
   bool running_ = false;
-  LeftOut left_out_;
+  Residuals residuals_;
   std::exception_ptr failure_;
 };
 
-// Graph operations by number. Frameworks' libraries get its table of functions.
+// Graph operations by number. Frameworks' libraries get the table of functions() from it.
 class GraphOpTable {
  public:
   GraphOpTable();

@@ -27,7 +27,7 @@ typedef struct {
    * Null: no memory. */
   void* (*allocate)(void* context, int index, int like, int dtype, const int64_t* dims, int rank);
   /* Passes a result in memory of the core, 64-byte aligned, valid until release(owner).
-   * 0: failed; it was released. */
+   * Returns 0 if this failed; the memory has then been released. */
   int (*adopt)(void* context, int index, int dtype, const int64_t* dims, int rank, void* data, size_t bytes,
                void (*release)(void* owner), void* owner);
   /* Reports that the run has failed; `kind` is an ErrorKind of base/error.hpp. */

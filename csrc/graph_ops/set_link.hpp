@@ -1,6 +1,6 @@
-// Connects graphs with a process set. A graph outlives shutdown() and the engine of its set. It
-// holds a SetLink, which is connected while the set is in use, and runs with the engine that the
-// set has at that time.
+// Connects graphs with a process set. A graph outlives shutdown() and the engine of its set. The
+// graph holds a SetLink, which is connected while the set is in use, and runs with the engine that
+// the set has at that time.
 #pragma once
 
 #include <cstdint>
@@ -36,10 +36,10 @@ class SetLink {
     if (live_.engine) return live_;
     throw Error(ErrorKind::shut_down, "ringcomm has not been initialized, or has been shut down; use ringcomm.init().");
   }
-  // Counts a run of `name`. Returns its number if ranks compare their replicas in it, otherwise 0.
-  // They do so in the second run, when the broadcast after a program's first step is done, and in
-  // every `every`th run after that. Runs are counted from connect() or restart(). The counts are
-  // equal on all ranks, because each run precedes a reduction.
+  // Counts a run of `name`. Returns the run's number if ranks compare their replicas in it,
+  // otherwise 0. Ranks compare in the second run, when the broadcast after a program's first step
+  // is done, and in every `every`th run after that. Runs are counted from connect() or restart().
+  // The counts are equal on all ranks, because each run precedes a reduction.
   std::uint64_t due(const std::string& name, std::uint64_t every) {
     const std::lock_guard lock(mutex_);
     const std::uint64_t run = ++runs_[name];

@@ -1,7 +1,7 @@
 // Divides an array between hosts, for collectives on two levels. If every rank has a separate block
-// (allgather, reducescatter), the blocks of a host count as one, in the order of its ranks,
-// wherever they are in the array. For other collectives the array is one block. Cuts, segments and
-// slices are as in base/cuts.hpp; each lane has one slice.
+// (allgather, reducescatter), the blocks of a host's ranks form one block, in rank order, even if
+// they are not adjacent in the array. For other collectives the array is one block. Cuts, segments
+// and slices are as in base/cuts.hpp. Each lane (hosts.hpp) works on one slice of a cut.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace ringcomm {
 
 class HostBlocks {
  public:
-  // `segment_bytes`: approximate size of all cuts of a segment together. `hosts` outlives it.
+  // `segment_bytes`: approximate size of all cuts of a segment together. `hosts` must outlive this
+  // object.
   HostBlocks(const Hosts& hosts, const Call& call, std::size_t segment_bytes);
 
   const Cuts& cuts() const { return cuts_; }
@@ -24,9 +25,9 @@ class HostBlocks {
   Part slice(std::size_t block, std::size_t k, int lane) const {
     return slice_of(length(block, k), item_, hosts_.lanes(), lane);
   }
-  // Visits the contiguous pieces of a part of a block's cut: visit(local rank that owns the piece;
-  // its first element in the array, and in the segment; elements). The local rank is 0 if the block
-  // does not consist of ranks' blocks.
+  // Calls visit(rank, first, offset, count) for each contiguous piece of `part` of a cut. `rank`:
+  // local rank whose block contains the piece; 0 if blocks do not consist of ranks' blocks.
+  // `first`, `offset`: the first element in the array, and in the segment.
   template <class Visit>
   void visit(std::size_t block, std::size_t k, Part part, Visit visit) const {
     const std::vector<std::size_t>& starts = starts_[block];

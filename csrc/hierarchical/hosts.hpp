@@ -8,12 +8,13 @@ namespace ringcomm {
 
 class Epochs;
 
-// The hosts of a group. A lane is one rank of each host: lane k has the k-th rank of every host, if
-// every host has one. Further ranks take part only within their host.
+// The hosts of a group. A lane consists of one rank of each host: lane k, of the k-th rank of every
+// host. The host with the fewest ranks determines the number of lanes; the further ranks of other
+// hosts take part only within their host.
 class Hosts {
  public:
   Hosts() = default;
-  Hosts(const std::vector<int>& host_of, int me);  // by group rank
+  Hosts(const std::vector<int>& host_of, int me);  // `host_of`: by group rank
 
   int number() const { return static_cast<int>(ranks_.size()); }
   int lanes() const { return lanes_; }
@@ -30,8 +31,8 @@ class Hosts {
   int lanes_ = 0, mine_ = 0;
 };
 
-// Returns whether all ranks of this host have arrived. Shared memory numbers ranks by their local
-// rank; the errors thrown name group ranks.
+// Returns whether all ranks of this host have arrived. Errors in shared memory contain local ranks.
+// This function throws them with group ranks.
 bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts);
 
 }  // namespace ringcomm

@@ -41,8 +41,8 @@ int TwoLevelPass::owner(int rank) const {
   return has_root(call_.collective) ? lane_.local_root : me();
 }
 
-// Starts the lane at the first segment: its slices are in staging memory, which the pass has only
-// once it is open.
+// Starts the lane when the first segment is worked on, not in the constructor: the slices of the
+// lane are in staging memory, which the pass has only after open().
 void TwoLevelPass::work(std::size_t k) {
   if (k == 0) {
     const auto slice = [this](std::size_t block, std::size_t segment) {
@@ -58,7 +58,8 @@ void TwoLevelPass::work(std::size_t k) {
 
 namespace {
 
-// A call on two levels. Hosts may use different routes, because the data in lanes is the same.
+// A call on two levels. One host may work in place and another through staging memory, because the
+// lanes exchange the same data in both cases.
 class TwoLevelCall final : public MemoryPass {
  public:
   TwoLevelCall(Epochs& epochs, const Call& call, LaneRun lane) : MemoryPass(epochs, call), lane_(std::move(lane)) {

@@ -1,5 +1,5 @@
 // Implements all-reduce on two levels for arrays that are all in their host's shared memory. No
-// data is copied in.
+// staging memory is used.
 
 #include "base/aligned_bytes.hpp"
 #include "hierarchical/two_level_pass.hpp"
@@ -8,13 +8,14 @@
 namespace ringcomm {
 namespace {
 
-// Each lane reduces its slices from all ranks' arrays into this rank's array. The network exchanges
-// them there, and the lane stores the result into all other arrays.
+// A rank in a lane reduces the lane's slice of each segment from all arrays of its host into its
+// own array. There the schedule between hosts exchanges the slice. Then the rank stores the result
+// into the other arrays of the host.
 class TwoLevelShared final : public SharedPass {
  public:
   TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays)
       : SharedPass(epochs, call, std::move(arrays)), lane_(std::move(lane)),
-        cuts_(call.count, cut_for(lane_.segment_bytes, item_)), apart_slots_(lane_.options.window + 2) {
+        cuts_(call.count, cut_for(lane_.segment_bytes, item_)), buffer_slots_(lane_.options.window + 2) {
     const auto where = [this](std::size_t, std::size_t k) { return Extent{home(k), slice(k).count, slice(k).first}; };
     network_ = lane_.start(cuts_.segments(), item_, where, reduced_, finished_);
   }
@@ -38,20 +39,20 @@ class TwoLevelShared final : public SharedPass {
     return spread_ == cuts_.segments() ? Progress::done : moved ? Progress::moved : Progress::blocked;
   }
 
-  // Returns the address of the lane's slice of a segment. It is in this rank's array; if the slice
-  // is in several fragments there, it is in a buffer that the few segments in flight share.
+  // Returns the address of the lane's slice of a segment in this rank's array. If the slice spans
+  // several fragments of the array, returns a buffer instead. The few segments in flight share it.
   std::byte* home(std::size_t k) {
     const Part own = slice(k);
     if (std::byte* const here = arrays_.piece(me_, own)) return here;
     const std::size_t room = round_up(slice(0).count * item_, kLine);
-    if (!apart_) apart_ = aligned_bytes(apart_slots_ * room);
-    return apart_.get() + k % apart_slots_ * room;
+    if (!buffer_) buffer_ = aligned_bytes(buffer_slots_ * room);
+    return buffer_.get() + k % buffer_slots_ * room;
   }
 
-  // Reduces the next segment, but runs ahead of the network only as far as needed: then the network
-  // reads it from the caches.
+  // Reduces the next segment. Runs ahead of the network by little more than its window, so that the
+  // network reads the segment while it is in the caches.
   bool reduce_next() {
-    const bool far = reduced_ - finished_ > lane_.options.window || reduced_ - spread_ >= apart_slots_;
+    const bool far = reduced_ - finished_ > lane_.options.window || reduced_ - spread_ >= buffer_slots_;
     if (reduced_ == cuts_.segments() || far) return false;
     std::byte* const to = home(reduced_);
     arrays_.each(slice(reduced_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
@@ -78,10 +79,10 @@ class TwoLevelShared final : public SharedPass {
   const LaneRun lane_;
   const Cuts cuts_;
   const std::size_t me_ = static_cast<std::size_t>(epochs_.node().rank());
-  const std::size_t apart_slots_;
-  std::shared_ptr<std::byte[]> apart_;
+  const std::size_t buffer_slots_;
+  std::shared_ptr<std::byte[]> buffer_;
   std::unique_ptr<Task> network_;
-  std::size_t reduced_ = 0, finished_ = 0, spread_ = 0;  // segments
+  std::size_t reduced_ = 0, finished_ = 0, spread_ = 0;  // numbers of segments
 };
 
 }  // namespace

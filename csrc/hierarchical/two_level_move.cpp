@@ -4,9 +4,9 @@
 namespace ringcomm {
 namespace {
 
-// A rank that contributes data writes it to its staging memory. The lanes of its host read their
-// slices from there and receive those of the other hosts. Each rank then reads the slices of all
-// lanes.
+// A rank that contributes data writes it to its staging memory. Ranks in lanes copy the slices of
+// their lane from there, and receive the slices of other hosts. Each rank then reads the slices of
+// all lanes.
 class TwoLevelMove final : public TwoLevelPass {
  public:
   TwoLevelMove(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks, bool gives)

@@ -1,4 +1,4 @@
-// The base class of collectives on two levels through staging memory.
+// Defines the base class of collectives on two levels through staging memory.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace ringcomm {
 
-// Derived classes fill their lane's slices of a segment in this rank's staging memory, and the
-// network exchanges them there. Then every rank of the host may read the slices of all lanes.
+// Derived classes write the lane's slices of a segment to this rank's staging memory, where the
+// network exchanges them. Then every rank of the host may read the slices of all lanes.
 class TwoLevelPass : public StagedPass {
  public:
   void abandon() noexcept final;
@@ -25,13 +25,14 @@ class TwoLevelPass : public StagedPass {
   const Hosts& hosts() const { return lane_.hosts; }
   int lanes() const { return lane_.hosts.lanes(); }
   bool in_lane() const { return lane_.has(); }
-  bool coarsens() const { return lane_.options.codec != nullptr; }  // the result received differs from the data sent
+  bool coarsens() const { return lane_.options.codec != nullptr; }  // results differ from the data sent
   std::byte* of_lane(int lane, std::size_t k) { return lane == me() ? input(k) : input_of(lane, k); }
   std::size_t blocks() const { return blocks_.cuts().blocks(); }
-  // Returns whether ranks of this host contribute to, or receive, a block or parts of it.
+  // Returns whether ranks of this host own a block: their input is the block or a part of it
+  // (broadcast, allgather), or they receive its result (the other collectives).
   bool is_home(std::size_t block) const;
-  // Returns the local rank that does, for a piece that HostBlocks::visit assigns to `rank`. In an
-  // all-reduce every rank does.
+  // Returns the local rank that owns a piece which HostBlocks::visit() assigns to `rank`. In an
+  // all-reduce each rank owns all pieces, so returns this rank.
   int owner(int rank) const;
 
   const HostBlocks blocks_;
@@ -40,16 +41,16 @@ class TwoLevelPass : public StagedPass {
   std::size_t segments() final { return blocks_.cuts().segments(); }
   void work(std::size_t k) final;
   bool progress() final { return network_ && finished_ < segments() && network_->advance() != Progress::blocked; }
-  bool settled(std::size_t k) final { return !in_lane() || finished_ > k; }
+  bool has_result(std::size_t k) final { return !in_lane() || finished_ > k; }
   bool arrived(std::uint32_t epoch) final { return arrived_here(epochs(), epoch, lane_.hosts); }
-  ErrorKind refusal() const final { return ErrorKind::transport; }  // other hosts wait, and do not know
+  ErrorKind refusal() const final { return ErrorKind::transport; }  // fatal: other hosts wait for this one
 
   const LaneRun lane_;
   std::unique_ptr<Task> network_;
-  std::size_t filled_ = 0, finished_ = 0;  // segments
+  std::size_t filled_ = 0, finished_ = 0;  // numbers of segments
 };
 
-// Make the pass for: allreduce, reduce, reducescatter; broadcast, allgather.
+// Make the passes of allreduce, reduce and reducescatter; of broadcast and allgather.
 std::unique_ptr<TwoLevelPass> make_two_level_reduction(Epochs& epochs, const Call& call, LaneRun lane);
 std::unique_ptr<TwoLevelPass> make_two_level_move(Epochs& epochs, const Call& call, LaneRun lane);
 

@@ -9,11 +9,11 @@
 namespace ringcomm {
 namespace {
 
-// Each lane reduces its slices of a segment, from its own array and the peers' inputs, into its own
-// staging memory. Its own slices are not copied in. Then each rank reads its result: everything in
-// an all-reduce and at the root of a reduce, its block in a reduce-scatter. Sources are in the
-// order of ranks, so every slice has the same operand order. Between hosts the schedule fixes the
-// order.
+// A rank in a lane reduces the lane's slices of a segment into its own staging memory, from its own
+// array and from the peers' staging memory. So it does not copy these slices of its array in. Then
+// each rank reads its result: everything in an all-reduce and at the root of a reduce, its block in
+// a reduce-scatter. Sources are in rank order, so every slice has the same operand order. Between
+// hosts the schedule fixes the order.
 class TwoLevelReduction final : public TwoLevelPass {
  public:
   TwoLevelReduction(Epochs& epochs, const Call& call, LaneRun lane, HostBlocks blocks)
@@ -29,14 +29,14 @@ class TwoLevelReduction final : public TwoLevelPass {
     post_ = call_.post;
     own_bytes_ = call_.counts[static_cast<std::size_t>(rank)] * item_;
     if (!overwrites_input(call_, rank)) return;
-    apart_ = std::make_unique_for_overwrite<std::byte[]>(own_bytes_);
-    whole_.output = apart_.get();
+    separate_output_ = std::make_unique_for_overwrite<std::byte[]>(own_bytes_);
+    whole_.output = separate_output_.get();
   }
 
   void copy_in(std::size_t k) override {
     for (std::size_t block = 0; block < blocks(); ++block) {
       const std::size_t length = blocks_.length(block, k);
-      const Part own = in_lane() ? blocks_.slice(block, k, me()) : Part{length, 0};  // read from the array
+      const Part own = in_lane() ? blocks_.slice(block, k, me()) : Part{length, 0};  // read in the array
       for (const Part part : {Part{0, own.first}, Part{own.end(), length - own.end()}}) {
         blocks_.visit(block, k, part, [&](int, std::size_t first, std::size_t offset, std::size_t count) {
           array_->each({first, count}, [&](const Scattered::Piece& from, std::size_t before) {
@@ -79,15 +79,17 @@ class TwoLevelReduction final : public TwoLevelPass {
                       });
       }
     }
-    if (apart_ && k + 1 == blocks_.cuts().segments()) kernels::copy(call_.output, apart_.get(), own_bytes_);
+    if (separate_output_ && k + 1 == blocks_.cuts().segments())
+      kernels::copy(call_.output, separate_output_.get(), own_bytes_);
   }
 
   Fragment whole_;
   std::optional<Scattered> array_;
-  std::size_t taken_ = 0;               // elements
-  kernels::Scale post_;                 // scaling that lanes have not applied
-  std::size_t own_bytes_ = 0;           // size of this rank's block
-  std::unique_ptr<std::byte[]> apart_;  // buffer for a result that would overwrite input that later segments need
+  std::size_t taken_ = 0;      // elements
+  kernels::Scale post_;        // scaling that lanes have not applied
+  std::size_t own_bytes_ = 0;  // size of this rank's block
+  std::unique_ptr<std::byte[]>
+      separate_output_;  // buffer for a result that would overwrite input that later segments need
   std::vector<const void*> sources_;
 };
 

@@ -25,7 +25,7 @@ std::byte* ArenaRoom::at_least(std::size_t nbytes) {
       offset_ = node_->allocate(rounded);
       data_ = node_->at(node_->rank(), offset_);
     } catch (const Error&) {
-      node_.reset();  // the arena is full: ordinary memory from now on, which the channel stages
+      node_.reset();  // the arena is full: from now on uses ordinary memory
     }
   }
   if (!data_) {

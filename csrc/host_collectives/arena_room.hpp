@@ -1,6 +1,6 @@
-// Provides a buffer for temporary arrays. It is in the host's arena if ranks share one, so that
-// calls work on it in place, else in ordinary memory. It is kept, and grows to the largest size
-// requested.
+// Provides a buffer for temporary arrays, which grows to the largest size requested. If the host's
+// ranks share arenas, the buffer is in this rank's arena, so that calls work on it in place.
+// Otherwise, or if the arena is full, it is in ordinary memory.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,7 @@ class ClosingPass : public Task {
 
  protected:
   explicit ClosingPass(Epochs& epochs) : epochs_(epochs) {}
-  virtual Progress work() = 0;  // does a part of this rank's work; done: all of it
+  virtual Progress work() = 0;  // does a part of this rank's work; done: no work is left
   virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
 
   Epochs& epochs_;

@@ -1,6 +1,6 @@
 // Holds the addresses of all ranks' arrays, which are in the host's shared memory. Each array is
-// one piece of memory, or consists of stretches with equal lengths and any addresses on every rank.
-// SharedPass reduces them in place.
+// one piece of memory, or consists of stretches. The lengths of stretches are equal on all ranks,
+// but their addresses are arbitrary. SharedPass reduces the arrays in place.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +22,13 @@ class HostArrays {
   // payload cannot hold all its stretches.
   static bool publish(Epochs& epochs, const Call& call);
 
-  // Collects the locations after all ranks have arrived. Empty if some array is not shared; `any`:
-  // some array is.
+  // Collects the locations after all ranks have arrived. Returns an empty value if some array is
+  // not shared. Sets `any`: true if at least one array is shared.
   static std::optional<HostArrays> collect(Epochs& epochs, const Call& call, bool& any);
 
   std::size_t ranks() const { return ranks_; }
-  // Calls act(addresses by local rank, elements of the part before them, elements) for each
-  // non-empty stretch of `part`.
+  // Calls act(addresses, done, count) for each stretch that holds elements of `part`. `addresses`:
+  // by local rank, of `count` elements. `done`: elements of `part` in earlier stretches.
   template <class Act>
   void each(Part part, Act act) const {
     stretches_.each(part, [&](std::size_t index, std::size_t first, std::size_t done, std::size_t count) {

@@ -1,4 +1,4 @@
-// Keeps a copy of input that stores to the result would overwrite before it is read.
+// Copies an input that stores to the result would overwrite before it is read.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ inline bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size
 }
 
 // Returns whether stores to a rank's result may overwrite input that is still to be read, so that
-// the input needs a copy. A reduce-scatter's result may be stored in place of its own block,
-// because each element is read before it is written.
+// the input needs a copy. A reduce-scatter's result may replace this rank's block, because
+// each element is read before it is written.
 inline bool overwrites_input(const Call& call, int rank) {
   const std::size_t item = size_of(call.dtype), given = total(call.counts) * item;
   if (call.collective == Collective::alltoall)

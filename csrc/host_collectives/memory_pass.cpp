@@ -1,5 +1,5 @@
-// Implements the passes of a host: in mailboxes, in place, or through staging memory; and calls
-// that run with an exchange of counts.
+// Implements the passes of a host: in mailboxes, in place, or through staging memory; and
+// speculations, which run within an exchange of counts.
 #include "host_collectives/memory_pass.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ bool moves_blocks(Collective collective) {
 
 class HostPass : public MemoryPass {
  public:
-  // `taken`: bytes of payloads that hold other data.
+  // `taken`: bytes of each payload that hold other data.
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
         small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)) {

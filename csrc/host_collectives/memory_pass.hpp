@@ -14,9 +14,10 @@
 
 namespace ringcomm {
 
-// One call: in place if every rank's array can be reached, else through staging memory. Every rank
-// opens it, which publishes the location of its data, and arrives (Epochs::publish). It begins the
-// pass when all ranks have arrived and agree: then each rank knows the route.
+// One call, which works in place if every rank's array can be reached, else through staging memory.
+// Each rank calls open(), which publishes the location of its data, and then arrives
+// (Epochs::publish). After all ranks have arrived and agree, each rank knows the route and calls
+// begin().
 class MemoryPass : public Task {
  public:
   virtual void open();
@@ -32,11 +33,11 @@ class MemoryPass : public Task {
  protected:
   MemoryPass(Epochs& epochs, const Call& call) : epochs_(epochs), call_(call) {}
   virtual std::unique_ptr<StagedPass> through_staging() = 0;
-  // Publishes whether this rank's data can stay in place, and returns that. The data stays in place
-  // if that of all ranks can.
+  // Publishes and returns whether this rank's data can stay in place. The call works in place if
+  // the data of all ranks can.
   virtual bool publish() { return call_.collective == Collective::allreduce && HostArrays::publish(epochs_, call_); }
-  // Called after all ranks have published. Returns null if some rank's data cannot stay in place;
-  // `any`: some rank's can.
+  // Called after all ranks have published. Returns null if some rank's data cannot stay in place.
+  // Sets `any`: true if the data of at least one rank can.
   virtual std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) = 0;
 
   Epochs& epochs_;

@@ -25,9 +25,9 @@ std::size_t publish_payload(const Call& call, int me, std::byte* to);  // return
 // payloads.
 std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);
 
-// These reduce in two steps. The first merges payloads of some ranks into one; the second computes
-// the result from merged payloads of all ranks. Intermediate results are rounded to the call's
-// dtype and may overflow it, as in any schedule.
+// These functions reduce in two steps. The first merges payloads of some ranks into one; the second
+// computes the result from merged payloads of all ranks. Intermediate results are rounded to the
+// call's dtype and may overflow it, as in any schedule.
 std::size_t merge_payloads(const Call& call, std::span<const std::byte* const> payloads, const kernels::Scale& pre,
                            std::byte* to);  // returns the bytes written
 void collect_merged(const Call& call, int me, std::span<const std::byte* const> merged);

@@ -13,10 +13,10 @@
 
 namespace ringcomm {
 
-// Bytes per read. A system call then takes at most a millisecond, because a worker has other
-// operations to serve; its fixed cost is small beside the copy.
+// Bytes per read. The fixed cost of a system call is small beside this copy. A call takes at most a
+// millisecond, so that a worker soon serves its other operations.
 constexpr std::size_t kPiece = 4 << 20;
-constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after the end of a process
+constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after a failed read; a peer's death is reported by then
 
 ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
     : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {
@@ -42,7 +42,7 @@ void ReadPass::read_on() {
   if (block.here) {
     kernels::copy(block.target + done_, block.here + done_, count, past_caches_);
   } else if (!PeerMemory::read(block.card, block.there + done_, block.target + done_, count)) {
-    why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " of this host cannot be read any more";
+    why_not_ = "the memory of " + rank_text(std::vector<int>{block.giver}) + " on this host can no longer be read";
     failed_ns_ = now_ns();
     return;
   }

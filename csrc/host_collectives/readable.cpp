@@ -13,13 +13,14 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks; then a system call is a small part of the cost
+constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks; a system call is too costly for less
 constexpr std::size_t kSizes = 64;
 
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
-// Returns the key of the call in the tuner; empty if reading does not pay. It is equal on all
-// ranks, and so a constant for uneven blocks, of which ranks know different sizes.
+// Returns the key of the call in the tuner; empty if the data is too short to be read in place. The
+// key is equal on all ranks. For uneven blocks it is a constant, because ranks know different
+// sizes.
 std::optional<std::size_t> kind_of(const Call& call) {
   if (call.collective == Collective::alltoall && !call.even) return 0;
   const std::size_t nbytes = call.nbytes();
@@ -33,9 +34,9 @@ std::optional<std::size_t> kind_of(const Call& call) {
 }  // namespace
 
 struct Readable::Note {
-  enum class Lies : std::uint64_t { staging, arena, own_memory };
-  Lies lies = Note::Lies::staging;
-  std::uint64_t where = 0;     // offset, or address
+  enum class Location : std::uint64_t { staging, arena, own_memory };
+  Location location = Note::Location::staging;
+  std::uint64_t where = 0;     // offset in the arena, or address in private memory
   std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
   PathTuner::Times times{};    // times of calls of this kind
   MemoryCard card;
@@ -69,9 +70,9 @@ bool Readable::publish() {
   if (gives(call_, me) && !overwrites_input(call_, me)) {
     const std::uint64_t offset = epochs_.node().offset_of(call_.input, payload_bytes(call_, me));
     if (offset != kPrivate)
-      note.lies = Note::Lies::arena, note.where = offset;
+      note.location = Note::Location::arena, note.where = offset;
     else if (asks_)
-      note.lies = Note::Lies::own_memory, note.where = reinterpret_cast<std::uint64_t>(call_.input);
+      note.location = Note::Location::own_memory, note.where = reinterpret_cast<std::uint64_t>(call_.input);
   }
   std::byte* const to = note_of(me);
   std::memcpy(to, &note, sizeof note);
@@ -80,10 +81,11 @@ bool Readable::publish() {
     std::memcpy(to + sizeof note + rank * sizeof start, &start, sizeof start);
     start += call_.counts[rank] * size_of(call_.dtype);
   }
-  return note.lies != Note::Lies::staging;
+  return note.location != Note::Location::staging;
 }
 
-// Merges the notes of all ranks about reading, which decide the route of later calls.
+// Merges the notes of all ranks: which ranks can read, and their times. These decide the route of
+// later calls.
 void Readable::merge() {
   if (!kind_) return;
   bool all_read = true;
@@ -94,7 +96,7 @@ void Readable::merge() {
     const Note note = note_from(rank);
     if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
     all_read &= note.can_read == 1;
-    counts_ &= note.lies != Note::Lies::arena;  // such a call uses neither of the two paths
+    counts_ &= note.location != Note::Location::arena;  // a call with data in an arena uses neither path
     for (std::size_t way = 0; way < slowest.size(); ++way) slowest[way] = std::max(slowest[way], note.times[way]);
   }
   if (counts_) epochs_.reading.merge(*kind_, slowest);
@@ -110,9 +112,9 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
   any = false;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!gives(call_, rank)) continue;
-    const bool lies = note_from(rank).lies != Note::Lies::staging;
-    any |= lies;
-    all &= lies;
+    const bool in_place = note_from(rank).location != Note::Location::staging;
+    any |= in_place;
+    all &= in_place;
   }
   if (!all) return std::nullopt;
   std::vector<ReadableBlock> blocks;
@@ -141,7 +143,7 @@ ReadableBlock Readable::block_of(int rank) const {
   ReadableBlock block{rank, nullptr, note.card, 0, target, count * item};
   if (rank == me)
     block.here = at(call_.input, start);
-  else if (note.lies == Note::Lies::arena)
+  else if (note.location == Note::Location::arena)
     block.here = epochs_.node().at(rank, note.where + start);
   else
     block.there = note.where + start;

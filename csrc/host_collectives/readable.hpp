@@ -26,18 +26,19 @@ struct ReadableBlock {
 // of the rank's mailbox, at offset `taken`.
 class Readable {
  public:
-  // Returns whether the note fits behind `taken` bytes of a payload and before its last word; equal
-  // on all ranks.
+  // Returns whether the note fits into a payload, behind `taken` bytes and before the last word,
+  // which staged_exchange.cpp uses. Equal on all ranks.
   static bool fits(const Call& call, int ranks, std::size_t taken);
 
   Readable(Epochs& epochs, const Call& call, std::size_t taken);
   // Publishes the location of this rank's data. Returns false if the data must go through staging
-  // memory, or if this rank sends none.
+  // memory, or if this rank sends no data.
   bool publish();
-  // Returns the blocks that this rank reads; call it after all ranks have arrived. Empty if some
-  // rank's data cannot be read; `any`: some rank's data is not in its staging memory.
+  // Returns the blocks that this rank reads. Call it after all ranks have arrived. Returns an empty
+  // value if some rank's data cannot be read in place. Sets `any`: true if the data of at least one
+  // rank can.
   std::optional<std::vector<ReadableBlock>> collect(bool& any);
-  void rest();  // pauses the call's time while the rank waits
+  void rest();  // stops measuring the call's time, while the rank waits
   void done();  // ends the call, and records its time
 
  private:
@@ -50,9 +51,9 @@ class Readable {
   Epochs& epochs_;
   const Call& call_;
   const std::size_t taken_;
-  const std::optional<std::size_t> kind_;  // key in the tuner; empty if reading does not pay
-  const bool asks_;                        // this rank requests to read private memory
-  bool counts_ = false;                    // the call's time counts for the tuner
+  const std::optional<std::size_t> kind_;  // key in the tuner; empty: data is too short
+  const bool asks_;                        // peers may read this rank's private memory
+  bool counts_ = false;                    // the tuner records the call's time
   std::int64_t since_ns_, spent_ns_ = 0;
 };
 

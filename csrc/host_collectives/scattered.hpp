@@ -1,4 +1,4 @@
-// Holds the array of a rank, in one piece or in fragments, for passes over it.
+// Describes a rank's array, in one piece or in fragments, for passes that work on parts of it.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ class Scattered {
       : fragments_(fragments.empty() ? &whole : fragments.data()), item_(item) {
     for (const Fragment& fragment : fragments) stretches_.add(fragment.count);
   }
-  // Calls act(piece, elements before it) for each piece that holds elements of `part`.
+  // Calls act(piece, done) for each piece of `part`. `done`: elements of `part` in earlier pieces.
   template <class Act>
   void each(Part part, Act act) const {
     stretches_.each(part, [&](std::size_t index, std::size_t first, std::size_t done, std::size_t count) {

@@ -11,9 +11,9 @@
 namespace ringcomm {
 
 // A pass for which all inputs are ready when it is created. Each rank reduces its slice from all
-// ranks' arrays into all ranks' arrays; no other rank touches that slice. An arrival publishes that
-// its stores are done, so ranks wait for two arrivals in total. Each byte is read once and written
-// once by one rank: 2pS over the host's bandwidth, the lower bound.
+// ranks' arrays into all ranks' arrays; no other rank touches that slice. A second arrival
+// publishes that the stores are done. Each byte is read once and written once, by one rank. So p
+// arrays of S bytes take 2pS over the host's bandwidth, the lower bound.
 class SharedPass : public ClosingPass {
  public:
   SharedPass(Epochs& epochs, const Call& call, HostArrays arrays);

@@ -23,7 +23,7 @@ class Exchange : public StagedPass {
       to_peers(input(k) + sent_.slot(rank) * item_, given_.from(cut.first * item_), cut.count * item_);
     }
   }
-  // Returns the data that `rank` has for this rank. Slots are equal on all ranks.
+  // Returns the data that `rank` has for this rank. A block has the same slot on all ranks.
   const std::byte* from(int rank, std::size_t k) {
     return rank == me() ? given_.from(sent_.cut(own_, k).first * item_) : input_of(rank, k) + sent_.slot(own_) * item_;
   }
@@ -58,24 +58,25 @@ class Reducescatter final : public Exchange {
 };
 
 // Unless blocks are known to be even, ranks know only their own row and column of the matrix of
-// counts. So each publishes its longest block at the end of its mailbox's payload.
+// counts. So each rank publishes the length of its longest block at the end of its mailbox's
+// payload.
 class Alltoall final : public Exchange {
  public:
   Alltoall(Epochs& epochs, const Call& call, std::size_t segment_bytes)
       : Exchange(epochs, call, segment_bytes), received_(call.receive_counts, sent_.each()) {
     if (call.even) return;
     const std::uint64_t longest = sent_.longest();
-    std::memcpy(last_word(me()), &longest, sizeof longest);
+    std::memcpy(published_longest(me()), &longest, sizeof longest);
   }
 
  private:
-  std::byte* last_word(int rank) { return epochs().mailbox(rank).payload[epochs().parity()] + kPayload - 8; }
+  std::byte* published_longest(int rank) { return epochs().mailbox(rank).payload[epochs().parity()] + kPayload - 8; }
   std::size_t segments() override {
     if (call_.even) return sent_.segments();
     std::size_t longest = 0;
     for (int rank = 0; rank < ranks(); ++rank) {
       std::uint64_t its = 0;
-      std::memcpy(&its, last_word(rank), sizeof its);
+      std::memcpy(&its, published_longest(rank), sizeof its);
       longest = std::max<std::size_t>(longest, its);
     }
     return cuts_in(longest, sent_.each());

@@ -7,8 +7,8 @@
 namespace ringcomm {
 namespace {
 
-// While peers copy a root's segment out, the root copies the next one in, so even a short array is
-// cut into a few segments. An all-gather would gain nothing from that.
+// While peers copy a root's segment out, the root copies the next one in. So even a short array of
+// a broadcast is cut into a few segments. In an all-gather this would gain nothing.
 constexpr std::size_t kOverlapping = 4, kShortest = 16 << 10;
 
 // A pass in which the sender of a block copies its cuts into its own staging memory, from which all

@@ -54,7 +54,7 @@ Progress StagedPass::advance() {
     worked_ = true;
     progress();
   }
-  if (turn_ >= depth_ && turn_ - depth_ < segments_ && !settled(turn_ - depth_)) return still;
+  if (turn_ >= depth_ && turn_ - depth_ < segments_ && !has_result(turn_ - depth_)) return still;
   worked_ = false;
   arrive();
   if (reduces_ && turn_ > depth_) to_finish_ = turn_ - 1 - depth_;
@@ -62,7 +62,7 @@ Progress StagedPass::advance() {
   return Progress::moved;
 }
 
-// An arrival wakes the sleeper; other events that settle a segment do not.
+// Only an arrival wakes the sleeper; other events that finish a segment do not.
 void StagedPass::nap(std::chrono::nanoseconds longest) {
   if (worked_)
     Task::nap(longest);
@@ -78,8 +78,8 @@ bool StagedPass::prepare_turns() {
   return true;
 }
 
-// Ensures that staging memory is large enough for this call's segments. A refusal is published in
-// the call header, so that all ranks fail together.
+// Ensures that staging memory is large enough for this call's segments. If the allocation fails,
+// the call header shows it, so that all ranks fail together.
 void StagedPass::prepare() {
   Mailbox& box = epochs_.mine();
   CallHeader& header = box.header[epochs_.parity()];
@@ -101,9 +101,9 @@ void StagedPass::prepare() {
   header.staging = box.staging;
 }
 
-// Called after the first wait: finds every rank's staging memory; returns false if some rank has
-// none. Then one more arrival ensures that every rank has seen that before a call header changes,
-// and all ranks throw the same error.
+// Called after the first wait. Finds every rank's staging memory; returns false if some rank has
+// none. In that case all ranks arrive once more, so that every rank has read the call headers
+// before one changes. Then all ranks throw the same error.
 bool StagedPass::find_areas() {
   if (outgrown_) node_.free(*outgrown_);
   outgrown_.reset();
@@ -116,8 +116,8 @@ bool StagedPass::find_areas() {
   }
   if (without.empty()) return true;
   const std::string why = refused_ ? " (" + *refused_ + ")" : "";
-  const std::string who = concat(name_of(call_.collective), ": ", rank_text(without), " of this host");
-  failure_.emplace(refusal(), who + " could not get shared memory to work in" + why, without);
+  const std::string where = concat(name_of(call_.collective), ": ", rank_text(without), " on this host");
+  failure_.emplace(refusal(), where + " could not allocate shared memory" + why, without);
   return false;
 }
 

@@ -15,20 +15,20 @@
 // move data end with the last work. Collectives that reduce leave results in all ranks' inputs,
 // arrive once more, and copy the results out in `finish`.
 // In two-level collectives a segment is between hosts for some time. The depth d is the number of
-// segments that may be there at the same time. Arrival t+1 waits until segment t-d has settled,
-// which means that it has its result. `finish` follows d turns later. With depth 1:
+// segments that may be there at the same time. Arrival t+1 waits until has_result(t-d): until then
+// segment t-d is between hosts. `finish` follows d turns later. With depth 1:
 //
 //   turn      |      0 |      1 |      2 |      3 |      4 |      5
 //   work      |      0 |      1 |      2 |      3 |        |
 //   copy in   |      1 |      2 |      3 |        |        |
-//   settle    |        |      0 |      1 |      2 |      3 |
+//   result    |        |      0 |      1 |      2 |      3 |
 //   arrive    |      1 |      2 |      3 |      4 |      5 |
 //   finish    |        |        |      0 |      1 |      2 |      3
 //
 // No input is overwritten while it is needed, for these reasons (d = 0). An input is one of three
 // that segments use in turn, over all calls, so "copy in t" overwrites segment t-3.
 //   Peers read that segment last in their work t-3, before their arrival t-2, for which this rank has waited.
-//   This rank reads it last in its finish t-3, in turn t-2; it copies t in in turn t-1.
+//   This rank reads it last in its finish t-3, in turn t-2, before it copies segment t in, in turn t-1.
 //   The first segment of a call is copied in after the end of the call before.
 //   With a depth, peers read inputs in their finish k too, before their arrival k+d+3: there are d+4 inputs.
 //   The offsets of inputs are fixed by the memory's header and never overlap, whatever the calls' counts.
@@ -55,12 +55,12 @@ class StagedPass : public Task {
  public:
   // `reduces`: work() leaves results that finish() copies out. `inputs`: bytes of staging memory
   // that this rank's first segment needs. `depth`: segments that may be in flight between their
-  // work and their settlement (settled()).
+  // work and their result.
   StagedPass(Epochs& epochs, const Call& call, bool reduces, std::size_t inputs, std::size_t depth = 0);
   ~StagedPass() override;
   void open();                      // before the arrival at the call
   void begin(std::uint32_t epoch);  // all ranks have opened the call and arrived
-  void begin_late();                // all ranks have arrived, but some opened the call later: one more arrival
+  void begin_late();                // the same if some ranks open the call only now: arrives once more
   Progress advance() final;
   void nap(std::chrono::nanoseconds longest) final;
 
@@ -72,16 +72,17 @@ class StagedPass : public Task {
   // Error kind if ranks of this host get no staging memory.
   virtual ErrorKind refusal() const { return ErrorKind::invalid; }
   virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
-  virtual bool progress() { return false; }           // called in every turn; true if there was progress
-  virtual bool settled(std::size_t) { return true; }  // true if a segment that was worked on here has its result
+  virtual bool progress() { return false; }              // called in every turn; true if there was progress
+  virtual bool has_result(std::size_t) { return true; }  // true if a segment that was worked on here has its result
 
   int ranks() const { return node_.size(); }
   int me() const { return node_.rank(); }
   std::byte* input(std::size_t k) { return mine_.input(first_ + k); }
   std::byte* input_of(int rank, std::size_t k) { return areas_[static_cast<std::size_t>(rank)].input(first_ + k); }
   // Copies with stores that bypass the caches. A normal store to a line that a peer has read takes
-  // 25 ns, until the peer's copy is invalid. Such stores wait one by one, and prefetching does not
-  // help. Bypassing stores do not wait, and later reads are no slower.
+  // 25 ns, because the peer's copy must be invalidated first. Normal stores wait for this one after
+  // another, and prefetching does not help. Bypassing stores do not wait, and later reads are no
+  // slower.
   void to_peers(void* target, const void* source, std::size_t nbytes) const {
     kernels::copy(target, source, nbytes, true);
     tally(nbytes);
@@ -91,8 +92,8 @@ class StagedPass : public Task {
     tally(nbytes);
   }
   void tally(std::size_t nbytes) const { epochs_.copied += nbytes; }  // bytes of staging memory, read or written
-  // Returns whether the caller's result is larger than caches. A result that replaces the input is
-  // in the caches anyway.
+  // Returns whether the caller's result is larger than the caches. A result that replaces the input
+  // is in the caches anyway.
   bool past_caches() const { return segments_ >= kManySegments; }
   Epochs& epochs() { return epochs_; }
 
@@ -115,7 +116,7 @@ class StagedPass : public Task {
   std::size_t depth_;
   std::size_t turn_ = 0, segments_ = 0, last_turn_ = 0;
   bool worked_ = false;                   // only the arrival of this turn remains
-  std::optional<std::size_t> to_finish_;  // a segment on which every rank has worked, and which is not finished here
+  std::optional<std::size_t> to_finish_;  // segment that all ranks have worked on; finish() is due
   StagingArea mine_;
   std::vector<StagingArea> areas_;
   std::optional<std::uint64_t> outgrown_;

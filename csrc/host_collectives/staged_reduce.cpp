@@ -8,9 +8,9 @@
 namespace ringcomm {
 namespace {
 
-// A pass in which each rank reduces its slice of a segment. Sources and targets are its own array
-// and the peers' inputs. Then it copies the other slices out of its own input. With a root, only
-// the root copies them.
+// A pass in which each rank reduces its slice of a segment. The sources, and also the targets, are
+// the array of this rank and the inputs of its peers (staged_pass.hpp). Then the rank copies the
+// other slices from its input to its array. In a reduce only the root does this.
 class Allreduce final : public StagedPass {
  public:
   Allreduce(Epochs& epochs, const Call& call, const Cuts& cuts)
@@ -23,10 +23,10 @@ class Allreduce final : public StagedPass {
   // A result that replaces the input is in the caches.
   bool past(const Scattered::Piece& to) const { return past_caches() && !to.in_place(); }
 
-  // Visits the segment without the rank's own slice, which is read in its own array: two parts.
-  // Calls visit(piece, its first element in the segment).
+  // Calls visit(piece, first) for each piece of a segment outside the rank's own slice, which stays
+  // in the rank's array. `first`: the piece's first element in the segment.
   template <class Visit>
-  void around_own(std::size_t k, Visit visit) const {
+  void outside_own(std::size_t k, Visit visit) const {
     const Part segment = cuts_.cut(k), own = slice_of(segment.count, item_, ranks(), me());
     for (const Part part : {Part{0, own.first}, Part{own.end(), segment.count - own.end()}}) {
       array_.each({segment.first + part.first, part.count},
@@ -35,7 +35,7 @@ class Allreduce final : public StagedPass {
   }
 
   void copy_in(std::size_t k) override {
-    around_own(k, [&](const Scattered::Piece& from, std::size_t first) {
+    outside_own(k, [&](const Scattered::Piece& from, std::size_t first) {
       kernels::copy(input(k) + first * item_, from.input, from.count * item_);
       tally(from.count * item_);
     });
@@ -72,7 +72,7 @@ class Allreduce final : public StagedPass {
 
   void finish(std::size_t k) override {
     if (!wanted()) return;
-    around_own(k, [&](const Scattered::Piece& to, std::size_t first) {
+    outside_own(k, [&](const Scattered::Piece& to, std::size_t first) {
       kernels::copy_taking(to.output, input(k) + first * item_, to.count * item_, past(to));
       tally(to.count * item_);
     });
@@ -96,7 +96,7 @@ std::unique_ptr<StagedPass> make_staged_pass(Epochs& epochs, const Call& call, s
   if (c == Collective::reducescatter || c == Collective::alltoall)
     return make_staged_exchange(epochs, call, segment_bytes);
   if (is_scan(c)) return make_staged_scan(epochs, call, segment_bytes);
-  throw Error(ErrorKind::internal, concat(name_of(c), " does not pass through staging memory"));
+  throw Error(ErrorKind::internal, concat(name_of(c), " has no implementation in staging memory"));
 }
 
 }  // namespace ringcomm

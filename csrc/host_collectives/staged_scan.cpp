@@ -9,7 +9,7 @@ namespace ringcomm {
 namespace {
 
 // A pass in which each rank scans its slice of a segment through all ranks' inputs, in rank order,
-// and stores each rank's result there. Then it copies its own input out.
+// and stores each rank's result in that rank's input. Then each rank copies its own input out.
 class Scan final : public StagedPass {
  public:
   Scan(Epochs& epochs, const Call& call, const Cuts& cuts)

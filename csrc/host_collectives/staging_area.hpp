@@ -14,7 +14,7 @@
 
 namespace ringcomm {
 
-inline constexpr std::size_t kManySegments = 16;  // segments of a call that exceeds the caches
+inline constexpr std::size_t kManySegments = 16;  // a call with this number of segments exceeds the caches
 
 class StagingArea {
  public:

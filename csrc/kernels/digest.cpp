@@ -12,8 +12,8 @@ constexpr std::size_t kLanes = 4, kWords = 2 * kLanes, kBlock = kWords * sizeof(
 constexpr std::uint64_t kKeys[kLanes] = {0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3,
                                          0x589965cc75374cc3};
 
-// Combines both halves of the product with xor: every bit depends on all of both factors. Source:
-// wyhash, by Wang Yi (public domain), as are the keys.
+// Combines both halves of the product with xor, so that every bit depends on all bits of both
+// factors. This function and the keys are from wyhash, by Wang Yi (public domain).
 inline std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);

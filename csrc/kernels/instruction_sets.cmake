@@ -1,10 +1,10 @@
-# Compiles the kernels once per instruction set: isa_*.cpp, which include body/body.inl. On another
-# architecture such a file compiles to nothing. -O3 also in debug and sanitizer builds keeps their
-# tests short.
+# Compiles the kernels once per instruction set: isa_*.cpp, which include body/body.inl. A file for
+# another architecture compiles to nothing. Debug and sanitizer builds use -O3 too, so that their
+# tests are short.
 set(kernels ${CMAKE_CURRENT_LIST_DIR})
 set(always -O3 -ffp-contract=off -fno-math-errno -Wno-psabi)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  list(APPEND always -fno-unswitch-loops)  # would copy each loop for every flag it tests: much code, little speed
+  list(APPEND always -fno-unswitch-loops)  # would copy each loop for every flag that it tests
 endif()
 
 set(flags_avx2 "")

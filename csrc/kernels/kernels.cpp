@@ -28,8 +28,8 @@ std::size_t streams(std::span<void* const> targets, std::span<const void* const>
   return count;
 }
 
-// Works block by block: reduces groups of sources into the carry, which stays in the L1 cache, then
-// writes the carry to groups of targets.
+// Works block by block: reduces groups of sources into a buffer (the carry), which stays in the L1
+// cache, then writes the carry to groups of targets.
 void run_in_groups(RunPass run, const Pass& all, std::size_t block) {
   alignas(64) std::byte carry[kCarryBytes];
   Pass part = all;

@@ -58,7 +58,7 @@ void scale(DType dtype, void* target, const void* source, std::size_t count, Sca
 // each i. It needs one pass (for an element op): each source is read once, each target written
 // once; halves stay float32 throughout. Targets may be sources (same index range). `stream`
 // requests stores past the cache. They are used if every target has the same offset in its cache
-// line. They pay for large targets that are not sources.
+// line. They are faster for large targets that are not sources.
 void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<const void* const> sources,
                  std::size_t count, Scale pre, Scale post, bool stream = false);
 
@@ -78,9 +78,10 @@ void copy(void* target, const void* source, std::size_t nbytes, bool stream = fa
 
 void move(void* target, const void* source, std::size_t nbytes);  // as copy(), for memory that may overlap
 
-// Copies as memcpy from this thread's memory that another core has just written, and that this core
-// will write next. Acquires the source's cache lines. Writing a line that two cores share costs 7
-// to 25 ns each; an owned line, 2 to 5 ns. No other thread may access the source meanwhile.
+// Copies as memcpy. The source is memory that another core has just written, and that this core
+// will write next. So this core acquires the source's cache lines: writing a line that two cores
+// share takes 7 to 25 ns, writing an owned line 2 to 5 ns. No other thread may access the source
+// meanwhile.
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream = false);
 
 // Fills target with the identity e: e op x = x, bit for bit, for every x; for a sum, -0.

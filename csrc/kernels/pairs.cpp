@@ -1,5 +1,5 @@
-// Implements minloc and maxloc on pairs of a value and its index. It is compiled once, because a
-// pair is no vector's element; all instruction sets' tables contain these functions.
+// Implements minloc and maxloc on pairs of a value and its index, without vector instructions. It
+// is compiled once; the tables of all instruction sets contain these functions.
 #include <algorithm>
 #include <cstring>
 

@@ -1,10 +1,10 @@
-// Encodes float32 elements lossily, a group or a stretch at a time. The codecs build messages from
-// them. Every instruction set gives equal bits.
+// Encodes float32 elements lossily, a group of elements at a time. The codecs build messages from
+// encoded groups. Every instruction set gives equal bits.
 //
 // The encoded value is v = block + residual, where `residual` is what this rank left out before
 // (error feedback: Seide et al. 2014, Karimireddy et al. 2019). Without feedback `residual` and
 // `next` are null. Afterwards the block holds the decoded encoding, d, and `next` the new residual,
-// v - d. If a group holds an infinity or a NaN, all ranks get NaN, as without encoding. Its
+// v - d. If a group holds an infinity or a NaN, all ranks get NaN, as without encoding. The group's
 // residuals do not change then: `next` is `residual`.
 #pragma once
 
@@ -38,8 +38,9 @@ std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means);
 // Selects the elements whose magnitude is at least the threshold, up to `most` entries; all other
 // elements become zero. An entry has a value (float32, or its upper half; none with `signs`) and a
 // gap: the number of elements since the entry before. A gap is a Golomb-Rice code (Golomb, IEEE
-// Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number without its `low` last bits in ones, a
-// zero, those bits. With `signs`, the sign bit follows. Bits fill bytes from the lowest on.
+// Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number without its `low` last bits, in unary
+// (ones, then a zero), and then these last bits. With `signs`, the sign bit follows. Bits fill
+// bytes from the lowest on.
 struct SparseJob {
   float* block = nullptr;
   const float* residual = nullptr;
@@ -53,11 +54,11 @@ struct SparseJob {
   unsigned low = 0;                        // low bits of the gaps' code, at most 20
   unsigned char* gaps = nullptr;           // (count >> low) + entries * (low + 2) bits, and 8 bytes
   void* values = nullptr;                  // room for `most` values; null with signs
-  std::size_t entries = 0, gap_bytes = 0;  // numbers so far; this and all below continue in the next job
+  std::size_t entries = 0, gap_bytes = 0;  // numbers so far; these and all fields below continue in the next job
   std::size_t run = 0;                     // elements since the last entry
   std::uint64_t bits = 0;                  // bits for the next bytes
   unsigned bit_count = 0;                  // below 32
-  bool told = true;                        // each infinity and NaN is an entry, which a sign alone cannot be
+  bool told = true;  // false once an infinity or NaN was not sent, for lack of room or with `signs`
 };
 void pick(SparseJob& job);
 

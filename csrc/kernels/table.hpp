@@ -3,7 +3,7 @@
 //
 // The functions behind a table are compiled once per instruction set (isa_*.cpp). Code in those
 // files and in body/ must not call inline functions of shared headers. The linker keeps one copy of
-// such a function, and that copy may contain instructions that this machine lacks.
+// each, and that copy may contain instructions that this machine lacks.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Pass {
   void* carry_out = nullptr;  // as wide as the accumulator, kCarryBytes long, 64-byte aligned
 };
 
-inline constexpr std::size_t kStreams = 8;        // an L1 cache has 8 ways; page-aligned arrays compete for one set
+inline constexpr std::size_t kStreams = 8;        // an L1 cache has 8 ways; page-aligned arrays use the same set
 inline constexpr std::size_t kCarryBytes = 8192;  // a quarter of the smallest L1 cache in use
 
 using RunPass = void (*)(const Pass&);
@@ -77,7 +77,7 @@ const Table& table();  // the selected table
 
 // Pairs of a value and an index, in the order of their dtypes. All instruction sets share their
 // code (pairs.cpp).
-// clang-format off: a row for each
+// clang-format off: one row per pair
 #define RINGCOMM_PAIRS(one) \
   one(std::int16_t, std::int32_t) \
   one(std::int32_t, std::int32_t) \

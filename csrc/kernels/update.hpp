@@ -1,6 +1,6 @@
 // Applies an optimizer's rule to weights, in one pass over weights, gradient and state. Parameter
-// servers use it. Every instruction set gives equal bits. They equal those of torch.optim's
-// single-tensor forms except for the last one or two.
+// servers use it. Every instruction set gives equal bits. Results may differ from torch.optim's
+// single-tensor forms in the last one or two bits.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@ namespace ringcomm::kernels {
 
 enum class Rule : std::uint8_t { get, put, add, sgd, adam, adagrad, rmsprop, elastic, average };
 
-// Options of torch.optim's class of the same name. A rule reads only its own options.
+// Options with the meaning that they have in the rule's class of torch.optim. A rule ignores the
+// options of other rules.
 struct RuleOptions {
   double lr = 0;
   double momentum = 0, dampening = 0;          // sgd; rmsprop: momentum

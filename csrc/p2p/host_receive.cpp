@@ -1,11 +1,11 @@
-// Implements the receiving side of HostPath: reads cells, matches messages, and fetches data.
+// Implements the receiving side of HostRoute: reads cells, matches messages, and fetches data.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "base/clock.hpp"
 #include "kernels/kernels.hpp"
-#include "p2p/host_path.hpp"
+#include "p2p/host_route.hpp"
 
 namespace ringcomm {
 namespace {
@@ -13,11 +13,11 @@ namespace {
 // Removes the entry with this id from the list, and returns it; null: not found.
 template <class List>
 auto take(List& list, std::uint64_t id) {
-  const auto found = std::find_if(list.begin(), list.end(), [&](const auto& one) { return one->id == id; });
+  const auto found = std::find_if(list.begin(), list.end(), [&](const auto& message) { return message->id == id; });
   if (found == list.end()) return typename List::value_type{};
-  auto one = std::move(*found);
+  auto message = std::move(*found);
   list.erase(found);
-  return one;
+  return message;
 }
 
 std::size_t length(const Incoming& message) {
@@ -26,7 +26,7 @@ std::size_t length(const Incoming& message) {
 
 }  // namespace
 
-bool HostPath::read(Link& link) {
+bool HostRoute::read(Link& link) {
   std::size_t cells = 0;
   for (const Cell* cell = link.in.next(); cell; cell = cells < PairRing::kCells ? link.in.next() : nullptr) {
     handle(link, *cell);
@@ -36,7 +36,7 @@ bool HostPath::read(Link& link) {
   return cells > 0;
 }
 
-void HostPath::handle(Link& link, const Cell& cell) {
+void HostRoute::handle(Link& link, const Cell& cell) {
   switch (cell.kind) {
     case CellKind::whole:
     case CellKind::begin:
@@ -52,7 +52,7 @@ void HostPath::handle(Link& link, const Cell& cell) {
   }
 }
 
-void HostPath::handle_message(Link& link, const Cell& cell) {
+void HostRoute::handle_message(Link& link, const Cell& cell) {
   const Envelope envelope{link.rank, cell.tag, cell.nbytes};
   bool refused = false;
   Request* const receive = matcher_.match(envelope, refused);
@@ -66,19 +66,19 @@ void HostPath::handle_message(Link& link, const Cell& cell) {
   }
   const bool announced = cell.kind == CellKind::announce;
   const auto message = std::make_shared<Incoming>(*this, envelope, cell.id, receive, refused, announced);
-  if (announced) learn_where(link, cell, *message);
+  if (announced) read_location(link, cell, *message);
   if (cell.kind == CellKind::whole) deliver(*message, cell.data, cell.nbytes);
   if (cell.kind == CellKind::begin) link.coming.push_back(message);
   if (!receive && !refused) return matcher_.keep(message);
   if (announced) matched(message);
 }
 
-void HostPath::deliver(Incoming& message, const void* data, std::size_t nbytes) {
+void HostRoute::deliver(Incoming& message, const void* data, std::size_t nbytes) {
   message.deliver(data, nbytes);
   if (!message.dropped) receives->memory += nbytes;
 }
 
-void HostPath::learn_where(Link& link, const Cell& cell, Incoming& message) {
+void HostRoute::read_location(Link& link, const Cell& cell, Incoming& message) {
   Lender lender;
   std::memcpy(&lender, cell.data, sizeof lender);
   link.card = lender.card;
@@ -87,27 +87,27 @@ void HostPath::learn_where(Link& link, const Cell& cell, Incoming& message) {
   message.where = message.mapped ? reinterpret_cast<std::uint64_t>(node_->at(link.local, cell.where)) : lender.address;
 }
 
-// Continues an announced message: it has a receive now, or is dropped.
-void HostPath::matched(const Message& message) {
+// Continues an announced message, which now has a receive or is dropped.
+void HostRoute::matched(const Message& message) {
   if (!message->announced) return;
   Link& link = link_of(message->envelope.source);
   message->announced = false;
-  if (link.gone) return message->fail(*link.gone);  // its array may be reused by now
-  if (!link.out) make_ring(link);                   // needed for the answers
-  if (message->dropped) return say(link, {CellKind::taken, message->id, 0});
+  if (link.error) return message->fail(*link.error);  // the sender may have reused its array
+  if (!link.out) make_ring(link);                     // needed for the answers
+  if (message->dropped) return send_control(link, {CellKind::taken, message->id, 0});
   const std::uint64_t here = node_->offset_of(message->into->data, message->envelope.nbytes);
   const bool slow = kernels::slow_to_copy(message->into->data, reinterpret_cast<const void*>(message->where));
   if (message->mapped) return link.pulls.push_back(message);
   if (here != kPrivate || slow || !readable(link)) return grant(link, message, here);
   if (!message->attended) return link.pulls.push_back(message);
-  message->asked_ns = now_ns();
+  message->requested_ns = now_ns();
   message->streamed = link.streaming.use_second(length(*message));
   message->streamed ? grant(link, message, kPrivate) : link.pulls.push_back(message);
 }
 
-void HostPath::finish(Link& link, Incoming& message) {
-  if (message.asked_ns != 0) {
-    const double ns = static_cast<double>(now_ns() - message.asked_ns);
+void HostRoute::finish(Link& link, Incoming& message) {
+  if (message.requested_ns != 0) {
+    const double ns = static_cast<double>(now_ns() - message.requested_ns);
     const std::size_t kind = length(message);
     link.streaming.record(kind, message.streamed, ns / static_cast<double>(message.envelope.nbytes));
     link.streaming.merge(kind, link.streaming.report(kind));
@@ -115,24 +115,24 @@ void HostPath::finish(Link& link, Incoming& message) {
   message.finish();
 }
 
-bool HostPath::readable(Link& link) {
+bool HostRoute::readable(Link& link) {
   if (!link.readable) link.readable = PeerMemory::readable(link.card);
   return *link.readable;
 }
 
-void HostPath::grant(Link& link, const Message& message, std::uint64_t where) {
+void HostRoute::grant(Link& link, const Message& message, std::uint64_t where) {
   message->placing = where != kPrivate;
   link.coming.push_back(message);
-  say(link, {CellKind::grant, message->id, where});
+  send_control(link, {CellKind::grant, message->id, where});
 }
 
 // Copies the next slice. A complete message is finished at the next poll: if no withdrawal was read
 // by then, the sender's array was valid.
-bool HostPath::pull(Link& link, const Message& message) {
+bool HostRoute::pull(Link& link, const Message& message) {
   if (message->whole()) {
-    // forget() will be called
+    // the sender left or failed: forget() will end the message
     if (doorbell_of(*node_, link.local).state.load(std::memory_order_seq_cst) != 0) return false;
-    say(link, {CellKind::taken, message->id, 0});
+    send_control(link, {CellKind::taken, message->id, 0});
     finish(link, *message);
     return true;
   }
@@ -145,7 +145,7 @@ bool HostPath::pull(Link& link, const Message& message) {
   } else if (PeerMemory::read(link.card, from, message->next(), nbytes)) {
     message->arrived += nbytes;
     receives->memory += nbytes;
-  } else {  // part of it is not readable, or the process has ended; that will be noticed
+  } else {  // part of the memory is not readable, or the process has ended, which look() will detect
     message->arrived = 0;
     grant(link, message, kPrivate);
     return true;
@@ -153,22 +153,22 @@ bool HostPath::pull(Link& link, const Message& message) {
   return false;
 }
 
-void HostPath::handle_answer(Link& link, const Cell& cell) {
+void HostRoute::handle_answer(Link& link, const Cell& cell) {
   Request* const send = take(link.announced, cell.id);
   if (cell.kind == CellKind::taken) {
     if (send) send->finish();
     return;
   }
-  if (!send) return;  // it was withdrawn, and the receiver was informed
+  if (!send) return;  // the send was withdrawn, and the receiver was informed
   send->target = cell.where;
   (cell.where == kPrivate ? link.streams : link.places).push_back(send);
 }
 
-void HostPath::handle_rest(Link& link, const Cell& cell) {
+void HostRoute::handle_rest(Link& link, const Cell& cell) {
   if (cell.kind == CellKind::part) {
     const auto found = std::find_if(link.coming.begin(), link.coming.end(),
                                     [&](const Message& message) { return message->id == cell.id; });
-    if (found == link.coming.end()) return;  // it has failed meanwhile
+    if (found == link.coming.end()) return;  // the message has failed meanwhile
     Incoming& message = **found;
     deliver(message, link.in.bytes(cell), cell.nbytes);
     if (!message.whole()) return;
@@ -183,14 +183,14 @@ void HostPath::handle_rest(Link& link, const Cell& cell) {
   message->finish();
 }
 
-void HostPath::withdrawn(Link& link, std::uint64_t id) {
+void HostRoute::withdrawn(Link& link, std::uint64_t id) {
   for (std::vector<Message>* list : {&link.coming, &link.pulls}) {
     const Message message = take(*list, id);
     if (!message) continue;
     message->fail(given_up_error(message->envelope));
   }
-  matcher_.matching().drop([&](const Message& message) {  // no receive has matched it, so it disappears
-    return message->announced && message->id == id && &message->path == this && message->envelope.source == link.rank;
+  matcher_.matching().drop([&](const Message& message) {  // a message without a receive is removed
+    return message->announced && message->id == id && &message->route == this && message->envelope.source == link.rank;
   });
 }
 

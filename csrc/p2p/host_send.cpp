@@ -1,9 +1,9 @@
-// Implements the sending side of HostPath: writes cells, parts, and granted data.
+// Implements the sending side of HostRoute: writes cells, parts, and granted data.
 #include <algorithm>
 #include <cstring>
 
 #include "kernels/kernels.hpp"
-#include "p2p/host_path.hpp"
+#include "p2p/host_route.hpp"
 
 namespace ringcomm {
 namespace {
@@ -12,14 +12,14 @@ constexpr std::size_t kShortestPart = 8 << 10, kLongestPart = 64 << 10;
 
 }  // namespace
 
-void HostPath::send(Request& send) {
+void HostRoute::send(Request& send) {
   Link& link = link_of(send.peer);
-  if (link.gone) return send.fail(*link.gone);
+  if (link.error) return send.fail(*link.error);
   if (!link.out) make_ring(link);
   if (!link.queue.empty() || !write(link, send)) link.queue.push_back(&send);
 }
 
-bool HostPath::write(Link& link, Request& send) {
+bool HostRoute::write(Link& link, Request& send) {
   if (send.id == 0) {
     Cell* const cell = link.out.next();
     if (!cell) return false;
@@ -50,7 +50,7 @@ bool HostPath::write(Link& link, Request& send) {
   return write_parts(link, send);
 }
 
-bool HostPath::write_parts(Link& link, Request& send) {
+bool HostRoute::write_parts(Link& link, Request& send) {
   const std::size_t longest = std::clamp(send.nbytes / 8, kShortestPart, kLongestPart);
   while (send.moved < send.nbytes) {
     const std::size_t nbytes = std::min(longest, send.nbytes - send.moved);
@@ -70,26 +70,26 @@ bool HostPath::write_parts(Link& link, Request& send) {
   return true;
 }
 
-bool HostPath::place(Link& link, Request& send) {
+bool HostRoute::place(Link& link, Request& send) {
   const std::size_t nbytes = std::min<std::size_t>(kSlice, send.nbytes - send.moved);
   kernels::copy(node_->at(link.local, send.target + send.moved), static_cast<const std::byte*>(send.data) + send.moved,
                 nbytes);
   sends->memory += nbytes;
   send.moved += nbytes;
   if (send.moved < send.nbytes) return false;
-  say(link, {CellKind::placed, send.id, 0});
+  send_control(link, {CellKind::placed, send.id, 0});
   send.finish();
   return true;
 }
 
-bool HostPath::give(Link& link) {
+bool HostRoute::give(Link& link) {
   bool moved = false;
   while (!link.controls.empty() && link.out.next()) {
     const Control control = link.controls.front();
     link.controls.pop_front();
     std::deque<Control> others;
     others.swap(link.controls);
-    say(link, control);
+    send_control(link, control);
     link.controls.swap(others);
     if (control.kind == CellKind::withdrawn) end_withdrawn(link, control.id);
     moved = true;

@@ -18,7 +18,7 @@ void Incoming::deliver(const void* data, std::size_t nbytes) {
 void Incoming::finish() {
   if (!into) return;
   into->status = envelope;
-  path.count_receive(*into);
+  route.count_receive(*into);
   into->finish();
   into = nullptr;
 }
@@ -38,8 +38,8 @@ bool Matcher::check_room(Request& receive, const Envelope& envelope) const {
   receive.fail(Error(ErrorKind::mismatch,
                      "truncated: rank " + std::to_string(envelope.source) + " sends " +
                          std::to_string(envelope.nbytes) + " bytes with tag " + std::to_string(envelope.tag) +
-                         ", and rank " + std::to_string(rank_) + " has room for " + std::to_string(receive.nbytes) +
-                         "; receive into an array as long as what is sent (probe() tells how long that is)",
+                         ", but rank " + std::to_string(rank_) + " receives into " + std::to_string(receive.nbytes) +
+                         " bytes; receive into a larger array (probe() returns the size of a message)",
                      {envelope.source}));
   return false;
 }
@@ -73,7 +73,7 @@ void Matcher::receive(Request& receive) {
     message.kept.reset();
   }
   if (message.whole() && !message.announced) return message.finish();
-  message.path.matched(*found);
+  message.route.matched(*found);
 }
 
 }  // namespace ringcomm

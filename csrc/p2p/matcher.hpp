@@ -1,5 +1,5 @@
-// Connects the paths, on which messages arrive, with receives. Defines MessagePath, the interface
-// of all paths, and Incoming, a message that is being received.
+// Connects the routes, on which messages arrive, with receives. Defines MessageRoute, the interface
+// of all routes, and Incoming, a message that is being received.
 #pragma once
 
 #include <cstddef>
@@ -12,62 +12,61 @@
 
 namespace ringcomm {
 
-class MessagePath;
+class MessageRoute;
 
 // A message that has begun to arrive, until a receive has all of its data.
 struct Incoming {
-  // The arguments are those of Matcher::match.
-  Incoming(MessagePath& p, const Envelope& e, std::uint64_t number, Request* receive, bool refused, bool waits = false)
-      : path(p), envelope(e), id(number), into(receive), dropped(refused), announced(waits) {
+  // `receive`, `refused`: results of Matcher::match(). `waits`: the message is announced.
+  Incoming(MessageRoute& p, const Envelope& e, std::uint64_t number, Request* receive, bool refused, bool waits = false)
+      : route(p), envelope(e), id(number), into(receive), dropped(refused), announced(waits) {
     if (!into && !dropped && !announced) kept = std::make_unique_for_overwrite<std::byte[]>(envelope.nbytes);
   }
-  MessagePath& path;
+  MessageRoute& route;
   const Envelope envelope;
   const std::uint64_t id;
   Request* into;                      // the receive that matched it; null: none yet
-  bool dropped;                       // its data is not needed: it was truncated, or its receive was withdrawn
+  bool dropped;                       // its data is not needed: it did not fit, or its receive was withdrawn
   std::unique_ptr<std::byte[]> kept;  // data that arrived before a receive matched
   std::uint64_t arrived = 0;
   bool announced;           // its data stays with the sender until a receive matches
   std::uint64_t where = 0;  // address of that data, in this rank's address space if `mapped`, otherwise in the sender's
   bool mapped = false;
-  bool attended = false;      // the sender can write it immediately
-  bool placing = false;       // the sender writes into the receive's memory
-  std::int64_t asked_ns = 0;  // time of the request for its data, if there were two routes
-  bool streamed = false;      // the route that was chosen
-  std::optional<Error> lost;  // its sender left, failed or died before all data arrived
+  bool attended = false;          // the sender can write the data immediately
+  bool placing = false;           // the sender writes into the receive's memory
+  std::int64_t requested_ns = 0;  // time of the request for its data, if there were two routes
+  bool streamed = false;          // the chosen route: the sender writes the data
+  std::optional<Error> lost;      // its sender left, failed or died before all data arrived
 
   bool whole() const { return arrived == envelope.nbytes; }
   std::byte* next() { return (into ? static_cast<std::byte*>(into->data) : kept.get()) + arrived; }
   void deliver(const void* data, std::size_t nbytes);  // copies the next bytes to their address
-  void finish();                                       // finishes the receive, if there is one: all data has arrived
+  void finish();  // call it when all data has arrived; finishes the receive, if any
   void fail(const Error& why);
 };
 
-// A path between two kinds of ranks: ranks of a host, ranks of different hosts, or this rank and
-// itself.
-class MessagePath {
+// A route of messages: between ranks of a host, between hosts, or from this rank to itself.
+class MessageRoute {
  public:
-  MessagePath(Account& account, std::string_view way)
-      : sends(account.entry("send", way)), receives(account.entry("recv", way)) {}
-  virtual ~MessagePath() = default;
-  virtual void send(Request& send) = 0;  // begins a send; sends to one rank are in this order
+  MessageRoute(Account& account, std::string_view route)
+      : sends(account.entry("send", route)), receives(account.entry("recv", route)) {}
+  virtual ~MessageRoute() = default;
+  virtual void send(Request& send) = 0;  // begins a send; sends to the same rank keep their order
   virtual bool advance() = 0;            // true if anything moved
-  // A kept message has a receive now, or is dropped: moves its remaining data.
+  // Moves the remaining data of a kept message, which now has a receive or is dropped.
   virtual void matched(const std::shared_ptr<Incoming>& message) = 0;
-  // Withdraws a request in progress, for its caller. Returns false if its memory is in use, or its
-  // peer is not informed yet; then it continues as its successor.
+  // Withdraws a request in progress. Returns false if its memory is in use, or its peer is not
+  // informed yet. The caller then replaces the request by a successor, which continues it.
   virtual bool withdraw(Request& request) = 0;
   virtual void replace(Request& request, Request& successor) = 0;
   virtual void forget(int peer, const Error& why) = 0;  // a rank left, failed or died: fails all its messages
 
-  // Entries in which these requests are counted.
+  // Entries that count this route's sends and receives.
   const std::shared_ptr<Entry> sends, receives;
   void count_send(Request& send) const {
     sends->calls += 1;
     send.entry = sends.get();
   }
-  void count_receive(Request& receive) const {  // it has matched a message
+  void count_receive(Request& receive) const {  // call it when a message has matched
     receives->calls += 1;
     receive.entry = receives.get();
   }
@@ -77,7 +76,7 @@ class Matcher {
  public:
   explicit Matcher(int rank) : rank_(rank) {}
   // Returns the receive for a message. If the message does not fit, fails the receive, returns null
-  // and sets `refused`. Null without `refused`: call keep().
+  // and sets `refused`. If null without `refused`, no receive matches yet: call keep().
   Request* match(const Envelope& envelope, bool& refused);
   void keep(std::shared_ptr<Incoming> message);
   // Begins a receive.

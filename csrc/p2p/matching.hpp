@@ -1,9 +1,9 @@
 // Matches messages with receives. It holds a list of posted receives, and a list of messages that
 // arrived before a matching receive. Matcher uses it.
 //
-// MPI-4.1, section 3.5: messages of one sender are received in the order sent, by receives that
-// accept both; a receive posted earlier has the first choice. Both lists keep that order, and are
-// searched from the front, where the match usually is.
+// MPI-4.1, section 3.5: if a receive accepts two messages of one sender, it gets the first of them.
+// If two receives accept a message, the one posted first gets it. So both lists are in order, and
+// are searched from the front, where the match usually is.
 #pragma once
 
 #include <algorithm>
@@ -74,34 +74,35 @@ class Matching {
 
   // Removes and returns the first posted receive that accepts the message.
   std::optional<Posted> arrive(const Envelope& envelope) {
-    return posted_.take([&](const Waiting& one) { return accepts(one.source, one.tag, envelope); }, &Waiting::posted);
+    return posted_.take([&](const Waiting& entry) { return accepts(entry.source, entry.tag, envelope); },
+                        &Waiting::posted);
   }
   void keep(const Envelope& envelope, Message message) { unexpected_.push({envelope, std::move(message)}); }
 
   // Removes and returns the first message that the receive accepts.
   std::optional<Message> want(int source, int tag) {
-    return unexpected_.take([&](const Unexpected& one) { return accepts(source, tag, one.envelope); },
+    return unexpected_.take([&](const Unexpected& entry) { return accepts(source, tag, entry.envelope); },
                             &Unexpected::message);
   }
   void post(int source, int tag, Posted posted) { posted_.push({source, tag, std::move(posted)}); }
 
   const Envelope* probe(int source, int tag) {
     const Unexpected* found =
-        unexpected_.find([&](const Unexpected& one) { return accepts(source, tag, one.envelope); });
+        unexpected_.find([&](const Unexpected& entry) { return accepts(source, tag, entry.envelope); });
     return found ? &found->envelope : nullptr;
   }
   bool cancel(const Posted& posted) {
-    return posted_.take([&](const Waiting& one) { return one.posted == posted; }, &Waiting::posted).has_value();
+    return posted_.take([&](const Waiting& entry) { return entry.posted == posted; }, &Waiting::posted).has_value();
   }
-  // Removes and returns a posted receive for which `doomed(source, tag)` holds.
-  template <class Doomed>
-  std::optional<Posted> take_posted(Doomed&& doomed) {
-    return posted_.take([&](const Waiting& one) { return doomed(one.source, one.tag); }, &Waiting::posted);
+  // Removes and returns a posted receive for which `condition(source, tag)` holds.
+  template <class Condition>
+  std::optional<Posted> take_posted(Condition&& condition) {
+    return posted_.take([&](const Waiting& entry) { return condition(entry.source, entry.tag); }, &Waiting::posted);
   }
-  // Removes a message that is withdrawn: the first for which `doomed` holds.
-  template <class Doomed>
-  std::optional<Message> drop(Doomed&& doomed) {
-    return unexpected_.take([&](const Unexpected& one) { return doomed(one.message); }, &Unexpected::message);
+  // Removes and returns the first message for which `condition(message)` holds.
+  template <class Condition>
+  std::optional<Message> drop(Condition&& condition) {
+    return unexpected_.take([&](const Unexpected& entry) { return condition(entry.message); }, &Unexpected::message);
   }
   Line<Unexpected>& unexpected() { return unexpected_; }
   std::size_t posted() const { return posted_.size(); }

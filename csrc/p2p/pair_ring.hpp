@@ -1,5 +1,5 @@
 // Carries messages from one rank to another of its host: a ring of cells and a ring of bytes, in
-// memory that both map. One rank writes, the other reads, neither blocks. HostPath uses one per
+// memory that both map. One rank writes and the other reads; neither blocks. HostRoute uses one per
 // direction.
 //
 // A cell is a control message, or the start of a message with the data of a small one. The reader
@@ -28,7 +28,7 @@ enum class CellKind : std::uint32_t {
 
 struct alignas(64) Cell {
   static constexpr std::size_t kRoom = 256 - 40;
-  std::atomic<std::uint64_t> stamp{0};  // its number, counted from 1; set once the cell can be read
+  std::atomic<std::uint64_t> stamp{0};  // the cell's number, counted from 1; set once the cell can be read
   CellKind kind{};
   std::int32_t tag = 0;
   std::uint64_t nbytes = 0;  // size of the message; in a part: size of the part

@@ -1,5 +1,5 @@
-// Implements PointToPoint: requests, progress, probes and closing. wait.cpp and gone.cpp implement
-// the rest.
+// Implements PointToPoint: requests, progress, probes and closing. wait.cpp and departed.cpp
+// implement the rest.
 #include "p2p/point_to_point.hpp"
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 #include "base/clock.hpp"
 #include "base/trace.hpp"
 #include "base/wait.hpp"
-#include "p2p/host_path.hpp"
-#include "p2p/network_path.hpp"
-#include "p2p/self_path.hpp"
+#include "p2p/host_route.hpp"
+#include "p2p/network_route.hpp"
+#include "p2p/self_route.hpp"
 
 namespace ringcomm {
 namespace {
@@ -20,27 +20,27 @@ using namespace std::chrono_literals;
 const Error kClosed(ErrorKind::shut_down, "this communicator is closed");
 constexpr auto kNap = 100us;
 constexpr std::int64_t kGoodbye = 1'000'000'000;  // ns for sending the goodbyes
-constexpr std::int64_t kDrain = 5'000'000'000;    // ns for messages to arrive that were never received
+constexpr std::int64_t kDrain = 5'000'000'000;    // ns that close() waits for messages in flight
 
 }  // namespace
 
 PointToPoint::PointToPoint(Group group)
     : group_(std::move(group)), matcher_(group_.rank),
-      self_(std::make_unique<SelfPath>(group_.rank, *group_.account, matcher_)),
-      here_(static_cast<std::size_t>(group_.size)), gone_(static_cast<std::size_t>(group_.size)) {
+      self_(std::make_unique<SelfRoute>(group_.rank, *group_.account, matcher_)),
+      here_(static_cast<std::size_t>(group_.size)), peer_errors_(static_cast<std::size_t>(group_.size)) {
   if (group_.node && group_.on_host.size() > 1) {
-    host_ = std::make_unique<HostPath>(group_.node, group_.on_host, group_.reads_peers, group_.attended,
-                                       *group_.account, matcher_);
+    host_ = std::make_unique<HostRoute>(group_.node, group_.on_host, group_.reads_peers, group_.attended,
+                                        *group_.account, matcher_);
     for (const int rank : group_.on_host) here_[static_cast<std::size_t>(rank)] = true;
   }
   if (group_.transport)
-    network_ = std::make_unique<NetworkPath>(std::move(group_.transport), group_.first_tag, group_.piece,
-                                             *group_.account, matcher_);
+    network_ = std::make_unique<NetworkRoute>(std::move(group_.transport), group_.first_tag, group_.piece,
+                                              *group_.account, matcher_);
 }
 
 PointToPoint::~PointToPoint() {
   const std::lock_guard lock(mutex_);
-  break_off(kClosed);
+  fail_all(kClosed);
 }
 
 void PointToPoint::watch(std::shared_ptr<const Processes> processes, std::map<int, int> rank_of) {
@@ -48,7 +48,7 @@ void PointToPoint::watch(std::shared_ptr<const Processes> processes, std::map<in
   monitor_.watch(std::move(processes), std::move(rank_of));
 }
 
-MessagePath& PointToPoint::path_to(int rank) {
+MessageRoute& PointToPoint::route_to(int rank) {
   if (rank == group_.rank) return *self_;
   if (here_[static_cast<std::size_t>(rank)]) return *host_;
   return *network_;
@@ -63,7 +63,7 @@ void PointToPoint::check(int peer, int tag, bool receives) const {
   }
   if (tag < 0 && !(receives && tag == kAnyTag)) {
     throw Error(ErrorKind::invalid,
-                "tag " + std::to_string(tag) + " is not 0 or more" + (receives ? ", nor ANY_TAG" : ""));
+                "tag " + std::to_string(tag) + " is negative" + (receives ? " and not ANY_TAG" : ""));
   }
 }
 
@@ -78,14 +78,14 @@ void PointToPoint::begin(Request& request) {
     return request.finish();
   }
   if (!receives) {
-    if (const auto& gone = gone_[static_cast<std::size_t>(request.peer)]) return request.fail(*gone);
-    MessagePath& path = path_to(request.peer);
-    path.count_send(request);
-    return path.send(request);
+    if (const auto& error = peer_errors_[static_cast<std::size_t>(request.peer)]) return request.fail(*error);
+    MessageRoute& route = route_to(request.peer);
+    route.count_send(request);
+    return route.send(request);
   }
   matcher_.receive(request);
   if (request.done()) return;
-  if (const auto why = hopeless(request.peer); why && matcher_.cancel(request)) request.fail(*why);
+  if (const auto why = source_error(request.peer); why && matcher_.cancel(request)) request.fail(*why);
 }
 
 void PointToPoint::start(Request& request) {
@@ -101,7 +101,7 @@ void PointToPoint::start(const std::shared_ptr<Request>& request) {
   if (request->done() && !request->error) return;
   background_.push_back(request);
   if (request->done()) return sweep();
-  // wakes a waiting thread of this rank: it moves this request too
+  // wakes a waiting thread of this rank, which then moves this request too
   if (host_ && host_->busy()) host_->doorbell().wake();
 }
 
@@ -112,13 +112,13 @@ bool PointToPoint::advance() {
     if (host_) moved |= host_->advance();
     if (network_) {
       moved |= network_->advance();
-      for (const int rank : network_->departed()) lose(rank, left_error({rank}));
+      for (const int rank : network_->departed()) fail_peer(rank, left_error({rank}));
     }
   } catch (const Error& error) {
-    break_off(error);
+    fail_all(error);
     moved = true;
   } catch (const std::bad_alloc&) {
-    break_off(Error(ErrorKind::transport, "out of memory while messages were on their way"));
+    fail_all(Error(ErrorKind::transport, "this rank ran out of memory while it transferred messages"));
     moved = true;
   }
   if (moved) {
@@ -139,7 +139,7 @@ void PointToPoint::sweep() {
 bool PointToPoint::progress() {
   const std::lock_guard lock(mutex_);
   const bool moved = advance();
-  return look_now_and_then() || moved;
+  return look_if_due() || moved;
 }
 
 bool PointToPoint::pending() const {
@@ -162,11 +162,11 @@ std::optional<Envelope> PointToPoint::iprobe(int source, int tag) {
   const std::lock_guard lock(mutex_);
   if (!matcher_.probe(source, tag)) {
     advance();
-    look_now_and_then();
+    look_if_due();
   }
   if (const Envelope* const found = matcher_.probe(source, tag)) return *found;
   if (broken_) throw *broken_;
-  if (const auto why = hopeless(source)) {
+  if (const auto why = source_error(source)) {
     throw Error(why->kind(), text_of_probe(source, tag) + ": " + why->what(), why->ranks());
   }
   return std::nullopt;
@@ -192,18 +192,18 @@ std::vector<std::string> PointToPoint::close(const std::vector<std::uint64_t>& s
   };
   wait_until(drained, backoff, now_ns() + kDrain);
   std::vector<std::string> lines = left_over();
-  break_off(kClosed);
+  fail_all(kClosed);
   if (network_) network_->close();
   return lines;
 }
 
 std::vector<std::string> PointToPoint::left_over() {
   std::vector<std::string> lines;
-  for (const auto& one : matcher_.matching().unexpected()) {
-    lines.push_back(text_of_message(one.envelope) + ", was never received");
+  for (const auto& unexpected : matcher_.matching().unexpected()) {
+    lines.push_back(text_of_message(unexpected.envelope) + " was never received");
   }
   for (const auto& request : background_) {
-    if (!request->done()) lines.push_back(text_of(*request) + " has not ended");
+    if (!request->done()) lines.push_back(text_of(*request) + " has not completed");
   }
   for (const auto& request : failed_) {
     if (!request->reported) lines.emplace_back(request->error->what());
@@ -217,7 +217,7 @@ std::vector<std::string> PointToPoint::leave() {
   if (host_) host_->doorbell().state.store(1, std::memory_order_seq_cst);
   if (network_ && !broken_) {
     try {
-      network_->say_goodbye(far_ranks());
+      network_->send_goodbyes(remote_ranks());
       Backoff backoff(kNap);
       const auto out = [&] {
         const bool moved = network_->advance();
@@ -229,11 +229,11 @@ std::vector<std::string> PointToPoint::leave() {
   }
   std::vector<std::string> lines;
   if (!broken_) lines = left_over();
-  break_off(kClosed);
+  fail_all(kClosed);
   return lines;
 }
 
-std::vector<int> PointToPoint::far_ranks() const {
+std::vector<int> PointToPoint::remote_ranks() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < group_.size; ++rank) {
     if (rank != group_.rank && !here_[static_cast<std::size_t>(rank)]) ranks.push_back(rank);

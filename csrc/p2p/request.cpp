@@ -24,14 +24,14 @@ std::string text_of_probe(int source, int tag) {
 }
 
 std::string text_of_message(const Envelope& envelope) {
-  return "the message of rank " + std::to_string(envelope.source) + " with tag " + std::to_string(envelope.tag) + ", " +
-         std::to_string(envelope.nbytes) + " bytes";
+  return "the message from rank " + std::to_string(envelope.source) + " with tag " + std::to_string(envelope.tag) +
+         " (" + std::to_string(envelope.nbytes) + " bytes)";
 }
 
 Error given_up_error(const Envelope& envelope) {
   return Error(
       ErrorKind::left,
-      "rank " + std::to_string(envelope.source) + " gave up " + text_of_message(envelope) + ", while it was being sent",
+      "rank " + std::to_string(envelope.source) + " cancelled " + text_of_message(envelope) + " during the transfer",
       {envelope.source});
 }
 

@@ -45,7 +45,7 @@ struct Request {
   std::string among;                  // names the group of ranks in messages; "": the communicator
   Envelope status;                    // envelope of a receive, after done()
   bool cancelled = false;             // after done()
-  bool lent = false;                  // after done(), if it failed: the transport may use its data forever
+  bool lent = false;                  // after done(), if it failed: the transport may still use the data, at any time
   std::optional<Error> error;         // after done()
   std::atomic<bool> reported{false};  // the caller has read the outcome
 
@@ -58,13 +58,14 @@ struct Request {
   std::shared_ptr<Request> hand_over();  // creates and returns a `successor`, which takes over the remaining work
   void fail(const Error& why);           // with `why`, prefixed by a text that names the request
 
-  // The request that uses the memory of an interrupted one, until it is done, in the background.
+  // The request that continues this one in the background after an interruption. It uses this
+  // request's memory until it is done.
   std::shared_ptr<Request> successor;
 
-  // Used by the path, while the request is in progress.
+  // Used by the route, while the request is in progress.
   std::uint64_t id = 0, moved = 0;
   std::uint64_t target = 0;                  // in a granted send: the offset in the receiver's arena
-  Entry* entry = nullptr;                    // Entry in which it is counted; null until known
+  Entry* entry = nullptr;                    // entry that counts this request; null until known
   std::int64_t begun_ns = 0, traced_ns = 0;  // 0: timing is disabled; no timeline is written
 
  private:
@@ -76,6 +77,6 @@ struct Request {
 std::string text_of(const Request& request);
 std::string text_of_probe(int source, int tag);
 Error given_up_error(const Envelope& envelope);         // for a receive that matched a withdrawn message
-std::string text_of_message(const Envelope& envelope);  // "the message of rank 1 with tag 5, 8 bytes"
+std::string text_of_message(const Envelope& envelope);  // "the message from rank 1 with tag 5 (8 bytes)"
 
 }  // namespace ringcomm

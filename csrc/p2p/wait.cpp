@@ -7,8 +7,8 @@
 #include "base/caller_wait.hpp"
 #include "base/short_sleeps.hpp"
 #include "base/trace.hpp"
-#include "p2p/host_path.hpp"
-#include "p2p/network_path.hpp"
+#include "p2p/host_route.hpp"
+#include "p2p/network_route.hpp"
 #include "p2p/point_to_point.hpp"
 
 namespace ringcomm {
@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kUnwoken = 100us;          // longest sleep if no peer can wake this rank
-constexpr auto kAsleep = 10ms;            // longest sleep if a peer will wake it: to detect dead ranks
+constexpr auto kAsleep = 10ms;            // longest sleep if a peer will wake this rank; limited to detect dead ranks
 constexpr std::int64_t kYield = 300'000;  // ns of waiting for ranks of this host before sleeping
 constexpr std::uint64_t kBytesInNs = 4, kLongestMove = 2'000'000;  // bytes moved per ns on a host; and a limit, in ns
 constexpr int kLooks = 64;                                         // polls for messages per look for dead ranks
@@ -44,7 +44,7 @@ bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, boo
                             std::int64_t moving_ns) {
   Backoff backoff(std::chrono::nanoseconds(network_ ? kUnwoken : kAsleep));
   if (network_ && (peer < 0 || !here_[static_cast<std::size_t>(peer)]))
-    backoff.yield_at_once(kYieldBetweenHosts);
+    backoff.yield_immediately(kYieldBetweenHosts);
   else
     backoff.insist(group_.spin_ns > 0 ? group_.spin_ns + moving_ns : 0, kYield);
   std::optional<ShortSleeps> short_sleeps;
@@ -55,7 +55,7 @@ bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, boo
     const std::lock_guard lock(mutex_);
     const bool moved = advance() || helped;
     if (over()) return Progress::done;
-    if (moved && ++looks % kLooks == 0) look_now_and_then();  // also while other ranks keep this rank busy
+    if (moved && ++looks % kLooks == 0) look_if_due();  // also while other ranks keep this rank busy
     return moved ? Progress::moved : Progress::blocked;
   };
   const auto sleep = [&](std::chrono::nanoseconds longest) {
@@ -63,7 +63,7 @@ bool PointToPoint::wait_for(Over&& over, int peer, std::int64_t deadline_ns, boo
     nap(over, longest);
     {
       const std::lock_guard lock(mutex_);
-      look_now_and_then();
+      look_if_due();
     }
     caller.look(now_ns(), [&] { return StallReport::Text{what(), ""}; });
   };
@@ -129,7 +129,7 @@ void PointToPoint::withdraw(Request& request) noexcept {
     if (network_) network_->replace(request, *successor);
     background_.push_back(successor);
   } catch (const Error& error) {  // MPI has failed
-    break_off(error);
+    fail_all(error);
   }
 }
 
@@ -138,7 +138,7 @@ Envelope PointToPoint::probe(int source, int tag, bool (*interrupted)()) {
   const auto over = [&] {  // with the mutex held
     const Envelope* const first = matcher_.probe(source, tag);
     if (first) found = *first;
-    return found || broken_ || hopeless(source);
+    return found || broken_ || source_error(source);
   };
   if (!found) wait_for(over, source, kForEver, interrupted, [&] { return text_of_probe(source, tag); }, 0);
   return found ? *found : iprobe(source, tag).value();  // throws the error

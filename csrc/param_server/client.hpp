@@ -1,5 +1,5 @@
-// The requests of a rank to shards in memory that it does not share. Python's RemoteShard makes
-// them; Service sends them.
+// The requests of a rank to shards in memory that the rank does not share. Python's RemoteShard
+// makes the requests; Service sends them.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace ringcomm::store {
 
 // A request. The caller owns the arrays, and keeps them until done(). Afterwards `arrival`,
 // `version` and `group` hold the server's answer.
-struct Asked final : Operation {
-  Asked() : Operation("store") {}
+struct PostedRequest final : Operation {
+  PostedRequest() : Operation("store") {}
   int peer = 0;
   Head head;  // without `number`, `begins`, `ends` and the array flags
   std::vector<Range> ranges;
@@ -38,17 +38,18 @@ struct Asked final : Operation {
 // without a handshake, which would queue behind data.
 class Client {
  public:
-  static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array: complete stripes
-  static constexpr std::size_t kUnderWay = 8;
+  static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array; a multiple of Shard::kStripe
+  static constexpr std::size_t kMaxInFlight = 8;
 
-  void ask(std::shared_ptr<Asked> asked);  // any thread. A request that can no longer be sent fails immediately
+  void post(
+      std::shared_ptr<PostedRequest> request);  // any thread. A request that can no longer be sent fails immediately
 
   // ---- the worker
   bool send(Mail& mail);  // sends segments as far as allowed. True if any was sent
   void answered(int peer, const std::vector<std::byte>& answer);
   void left(int rank, const Error& why);
   void end(const Error& why);
-  bool waits() const { return waits_; }  // for an answer
+  bool waits() const { return waits_; }  // true: an answer is outstanding
 
  private:
   struct Cut {  // Position in a request: the unsent rest begins in ranges[range], after `within` elements
@@ -56,24 +57,24 @@ class Client {
     bool begun = false;
   };
   struct Segment {
-    std::shared_ptr<Asked> asked;
+    std::shared_ptr<PostedRequest> request;
     std::size_t at = 0, count = 0;  // elements
     bool ends = false;
   };
   struct Peer {
-    std::deque<std::shared_ptr<Asked>> waiting;
-    Cut cut;  // elements of the first waiting request
-    std::deque<Segment> under_way;
+    std::deque<std::shared_ptr<PostedRequest>> waiting;
+    Cut cut;  // position in the first waiting request
+    std::deque<Segment> in_flight;
     std::uint64_t number = 0;
-    std::exception_ptr gone;
+    std::exception_ptr departure_error;
   };
   void send_segment(int rank, Peer& peer, Mail& mail);
-  static std::vector<std::byte> letter_of(const Asked& asked, Head head, const std::vector<Range>& ranges,
-                                          const Segment& segment);
+  static std::vector<std::byte> message_of(const PostedRequest& request, Head head, const std::vector<Range>& ranges,
+                                           const Segment& segment);
   static void fail(Peer& peer, std::exception_ptr why);
 
   std::mutex mutex_;  // guards the next two fields
-  std::vector<std::shared_ptr<Asked>> posted_;
+  std::vector<std::shared_ptr<PostedRequest>> posted_;
   std::exception_ptr over_;
   std::map<int, Peer> peers_;
   bool waits_ = false;

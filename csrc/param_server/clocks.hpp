@@ -1,5 +1,5 @@
-// The clocks of workers: the step that each has reached. Bounded staleness, turns and
-// synchronous methods wait on it.
+// The clocks of workers: the step that each worker has reached. Bounded staleness, updates in a
+// fixed order of workers, and synchronous methods wait for clocks.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,10 @@ class Clocks {
   std::int64_t least() const;  // kLost or more if all have finished
   int live() const;            // workers that have not finished
   // Waits until `worker` (-1: all workers) has reached `clock`, for `longest_ns` at most. Returns
-  // whether it has. A worker is lost if its process ended before it had finished.
+  // false after that time. A worker is lost if its process ended before it had finished.
   bool wait(int worker, std::int64_t clock, std::int64_t longest_ns);
   void wake();                                              // waiters check again
-  void sleep(std::uint32_t seen, std::int64_t longest_ns);  // until a wake(); `seen`: ticks() before the check
+  void sleep(std::uint32_t seen, std::int64_t longest_ns);  // until a wake(); `seen`: ticks() before the last check
   std::uint32_t ticks() const;
   void look_for_dead();
   std::vector<int> lost() const;

@@ -19,7 +19,7 @@ struct alignas(64) Lock {
 
   bool try_take(int rank);
   // Spins briefly, then sleeps. Takes the lock from a holder that has died; the guarded data is as
-  // the holder left it. Returns whether that happened.
+  // the holder left it. Returns whether the holder had died.
   bool take(Node* node, int rank);
   void give_back();
 };

@@ -12,8 +12,8 @@
 namespace ringcomm::store {
 
 // The condition for a request to run: every worker has reached `clock`, and `group` gathered
-// updates have been made. `clock` of Clocks::kLost: all workers have finished, and no gathered
-// gradient is unapplied.
+// updates have been made. If `clock` is Clocks::kLost: all workers have finished, and all gathered
+// gradients have been applied.
 struct Due {
   std::int64_t clock = std::numeric_limits<std::int64_t>::min();
   std::uint64_t group = 0;
@@ -23,8 +23,8 @@ struct Head {
   bool answer = false;
   Rule rule = Rule::get;
   Arrival arrival = Arrival::applied;                     // in an answer
-  bool gathers = false;                                   // the elements are parts of a gradient to gather:
-  bool begins = true, ends = true;                        // this is the first, the last part
+  bool gathers = false;                                   // the elements are part of a gradient to gather
+  bool begins = true, ends = true;                        // first, last segment of a request
   bool gradient = false, pulled = false, result = false;  // arrays that the message has
   std::uint32_t ranges = 0;
   std::uint64_t shard = 0;

@@ -20,7 +20,7 @@ std::uint64_t total_of(std::span<const Range> ranges) {
 
 Head head_of(const std::vector<std::byte>& message) {
   Head head;
-  if (message.size() < sizeof head) throw Error(ErrorKind::internal, "a store's request is cut short");
+  if (message.size() < sizeof head) throw Error(ErrorKind::internal, "a request to a parameter store is truncated");
   std::memcpy(&head, message.data(), sizeof head);
   return head;
 }
@@ -50,7 +50,8 @@ bool Server::serves() const {
 std::shared_ptr<Served> Server::find(std::uint64_t shard) const {
   const std::lock_guard lock(mutex_);
   const auto found = served_.find(shard);
-  if (found == served_.end()) throw Error(ErrorKind::internal, "a store's request is of no shard that is served here");
+  if (found == served_.end())
+    throw Error(ErrorKind::internal, "a request to a parameter store names a shard that this rank does not serve");
   return found->second;
 }
 
@@ -58,14 +59,14 @@ std::shared_ptr<Served> Server::find(std::uint64_t shard) const {
 void Server::take(int rank, std::vector<std::byte> request) {
   Peer& peer = peers_[rank];
   const std::uint64_t number = head_of(request).number;
-  if (peer.gone || number <= peer.last) return;
+  if (peer.departed || number <= peer.last) return;
   peer.last = number;
   peer.waiting.push_back(std::move(request));
 }
 
 bool Server::turn(Mail& mail) {
   bool moved = false, again = true;
-  while (again) {  // another rank may wait for the work of this one
+  while (again) {  // one rank's request may make another rank's request due
     again = false;
     for (auto& [rank, peer] : peers_) {
       while (!peer.waiting.empty() && answer_first(rank, peer, mail)) again = true;
@@ -91,11 +92,11 @@ bool Server::answer_first(int rank, Peer& peer, Mail& mail) {
   const std::span ranges(reinterpret_cast<const Range*>(rest), head.ranges);
   Head answer;
   answer.answer = true;
-  std::vector<std::byte> letter(sizeof answer + (head.result ? total_of(ranges) * it->shard->element() : 0));
-  if (it->shard) change(peer, it, head, rest, answer, head.result ? letter.data() + sizeof answer : nullptr);
+  std::vector<std::byte> reply(sizeof answer + (head.result ? total_of(ranges) * it->shard->element() : 0));
+  if (it->shard) change(peer, it, head, rest, answer, head.result ? reply.data() + sizeof answer : nullptr);
   if (head.clock >= 0) advance(*it, rank, head.clock);
-  std::memcpy(letter.data(), &answer, sizeof answer);
-  mail.send(rank, std::move(letter));
+  std::memcpy(reply.data(), &answer, sizeof answer);
+  mail.send(rank, std::move(reply));
   peer.waiting.pop_front();
   return true;
 }
@@ -136,7 +137,7 @@ void Server::change(Peer& peer, const std::shared_ptr<Served>& it, const Head& h
 // Records that a rank left. A partly received gradient counts as complete.
 void Server::left(int rank) {
   Peer& peer = peers_[rank];
-  peer.gone = true;
+  peer.departed = true;
   peer.waiting.clear();
   if (const auto it = std::exchange(peer.open, nullptr)) {
     it->shard->leave(it->gathering, it->rule, it->options, *it->clocks);
@@ -152,7 +153,7 @@ void Server::advance(Served& it, int rank, std::int64_t clock) {
   if (place == it.ranks.size()) return;
   it.clocks->set(static_cast<int>(place), clock);
   if (clock < Clocks::kLost || !it.shard) return;
-  if (it.shard->settle(it.gathering, it.rule, it.options, *it.clocks)) it.clocks->wake();
+  if (it.shard->apply_if_complete(it.gathering, it.rule, it.options, *it.clocks)) it.clocks->wake();
 }
 
 }  // namespace ringcomm::store

@@ -1,5 +1,5 @@
-// The owner's side of shards for ranks that share no memory with it. The owner's worker runs it,
-// through Service.
+// Runs requests to this rank's shards from ranks that share no memory with it. The worker of the
+// shard's owner runs the server, through Service.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Served {
   RuleOptions options;
 };
 
-// Runs the requests of a rank in the order sent; a request that is not due delays later ones. Each
-// rank has few requests in flight (param_server/client.hpp), so the queues are bounded.
+// Runs the requests of a rank in the order sent; a request that is not due delays this rank's later
+// ones. Each rank has few requests in flight (param_server/client.hpp), so the queues are bounded.
 class Server {
  public:
   // ---- any thread
@@ -35,15 +35,15 @@ class Server {
   // ---- the worker
   void take(int peer, std::vector<std::byte> request);
   bool turn(Mail& mail);  // answers due requests. True if there were any
-  void left(int rank);    // marks it as finished, for all shards of which it is a worker
+  void left(int rank);    // marks the rank as finished, for all shards of which it is a worker
 
  private:
   struct Peer {
     std::deque<std::vector<std::byte>> waiting;
-    bool gone = false;
+    bool departed = false;
     std::uint64_t last = 0;              // number of the last request
     Arrival arrival = Arrival::applied;  // state of the gradient that arrives in parts
-    std::shared_ptr<Served> open;        // shard to which it is added; null: none
+    std::shared_ptr<Served> open;        // shard to which that gradient is added; null: none
     std::size_t sum = 0;                 // index of the sum in that shard
   };
   bool answer_first(int rank, Peer& peer, Mail& mail);

@@ -1,4 +1,4 @@
-// Implements Service: distributes letters to the server and the client.
+// Implements Service: distributes messages to the server and the client.
 #include "param_server/service.hpp"
 
 #include <algorithm>
@@ -9,13 +9,13 @@ namespace ringcomm::store {
 
 bool Service::turn(Mail& mail) {
   bool moved = false;
-  for (; auto letter = mail.receive(); moved = true) {
+  for (; auto message = mail.receive(); moved = true) {
     Head head;
-    std::memcpy(&head, letter->bytes.data(), std::min(letter->bytes.size(), sizeof head));
+    std::memcpy(&head, message->bytes.data(), std::min(message->bytes.size(), sizeof head));
     if (head.answer) {
-      client.answered(letter->peer, letter->bytes);
+      client.answered(message->peer, message->bytes);
     } else {
-      server.take(letter->peer, std::move(letter->bytes));
+      server.take(message->peer, std::move(message->bytes));
     }
   }
   moved |= server.turn(mail);

@@ -1,10 +1,10 @@
-// A store between ranks that share no memory: each rank's worker sends requests and answers them.
-// The owner's script takes no part, and the GIL is not needed.
+// A store between ranks that share no memory. Each rank's worker sends this rank's requests, and
+// answers the requests of other ranks. The owner's script takes no part; the GIL is not needed.
 //
 //    worker of rank r              rank s, which owns a shard
 //    ─────────────────             ──────────────────────────
-//    request ─────────────────────►  due? apply the rule under the stripes' locks, as ranks of that host do
-//    result of that segment ◄──────  answer: delayed, if the consistency requires it
+//    request ─────────────────────►  once it is due (messages.hpp), apply its rule to the shard
+//    result of that segment ◄──────  answer
 #pragma once
 
 #include <memory>

@@ -150,7 +150,7 @@ Arrival Shard::leave(const Gathering& how, Rule rule, const RuleOptions& options
     const Held held = hold(header_.gather);
     ++header_.done;
   }
-  return settle(how, rule, options, clocks) ? Arrival::applied : Arrival::gathered;
+  return apply_if_complete(how, rule, options, clocks) ? Arrival::applied : Arrival::gathered;
 }
 
 bool Shard::gathers_now() {
@@ -170,7 +170,7 @@ std::uint32_t Shard::complete(const Gathering& how, const Clocks& clocks) {
   return done;
 }
 
-bool Shard::settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks) {
+bool Shard::apply_if_complete(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks) {
   const std::uint32_t number = rule == Rule::get ? 0 : complete(how, clocks);
   if (number == 0) return false;
   apply_gathered(rule, options, number);

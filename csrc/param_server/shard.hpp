@@ -1,6 +1,6 @@
-// Weights in memory that the ranks of a host share. Any rank applies an optimizer's rule to them
-// itself, under locks of stripes: there is neither a server process nor a message. Python's
-// LocalShard and Server use it.
+// Weights in memory that the ranks of a host share. They are divided into stripes of kStripe bytes,
+// each with a lock. Any rank applies an optimizer's rule to the weights itself, stripe by stripe:
+// there is neither a server process nor a message. Python's LocalShard and Server use it.
 #pragma once
 
 #include <atomic>
@@ -22,9 +22,9 @@ using kernels::RuleOptions;
 
 // Defines which gradients form one update.
 struct Gathering {
-  int many = 1;          // the update is the mean of this many; of fewer if fewer workers remain
-  bool of_step = false;  // all of one clock: a later gradient waits, and a late one is dropped
-  std::size_t sum = 0;   // index of the shard's sum to which it is added
+  int many = 1;          // an update is the mean of this number of gradients; of fewer if fewer workers remain
+  bool of_step = false;  // only gradients of the current step: later ones wait, and earlier ones are dropped
+  std::size_t sum = 0;   // index of the shard's sum to which this rank's gradient is added
 };
 
 enum class Arrival : std::uint8_t { applied, gathered, dropped, full };  // full: not accepted yet; wait and retry
@@ -66,8 +66,8 @@ class Shard {
   std::uint64_t group();  // number of updates from gathered gradients
 
   // Applies a rule to a range; `gradient`, `pulled` and `result` have its length. Atomic per
-  // stripe. Returns the version before it: of two calls, the one with the lower version was first
-  // at the first stripe.
+  // stripe. Returns the version before this change: of two calls, the one with the lower version
+  // was first at the first stripe.
   std::uint64_t apply(Rule rule, const RuleOptions& options, const Range& range, const void* gradient,
                       const void* pulled, void* result);
   // Applies a rule to several ranges. Their elements are contiguous in the arrays.
@@ -81,16 +81,16 @@ class Shard {
   Arrival enter(const Gathering& how, std::uint64_t clock);
   void add(std::size_t sum, double scale, const Range& range, const void* gradient);
   Arrival leave(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
-  // Applies the gathered gradients if all that can still arrive have arrived. Rule::get: leaves
-  // that to a claim().
-  bool settle(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
+  // Applies the gathered gradients if no more can arrive. With Rule::get, does nothing: a claim()
+  // takes the gradients.
+  bool apply_if_complete(const Gathering& how, Rule rule, const RuleOptions& options, const Clocks& clocks);
   // Takes the gathered gradients: returns their number, and their sum in `sum`; 0 if more can still
   // arrive. Other ranks wait until release().
   std::uint32_t claim(const Gathering& how, const Clocks& clocks, void* sum);
   void release();
   bool gathers_now();  // gradients have been gathered and not applied yet
   // Sets both shards' elements to their mean, atomically per stripe; the counts are equal. Returns
-  // both versions before it.
+  // both versions before this change.
   std::pair<std::uint64_t, std::uint64_t> average_with(Shard& other);
 
  private:

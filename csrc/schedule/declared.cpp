@@ -42,7 +42,7 @@ std::string false_symmetry(const std::vector<Schedule>& schedules) {
     const Shape first = shape_of(schedules.front(), k);
     for (std::size_t r = 1; r < schedules.size(); ++r) {
       if (shape_of(schedules[r], k) != first) {
-        return moment_of(r, k) + ": is not rank 0's round, as the declared symmetry says";
+        return moment_of(r, k) + ": differs from rank 0's round, which the declared symmetry does not allow";
       }
     }
   }
@@ -84,7 +84,7 @@ std::string busier_than_the_busiest(const std::vector<Schedule>& schedules) {
       const bool covered = std::any_of(most.begin(), most.end(), [&](const Effort& m) {
         return it.messages <= m.messages && it.blocks <= m.blocks && it.reduced <= m.reduced;
       });
-      if (!covered) return moment_of(r, k) + ": has more to do than the ranks that are declared the busiest";
+      if (!covered) return moment_of(r, k) + ": has more work than the ranks that are declared as busiest";
     }
   }
   return {};
@@ -101,14 +101,14 @@ std::string false_lag(const std::vector<Schedule>& schedules) {
       for (const Step& step : schedules[r].rounds[k]) {
         if (is_local(step.kind) || receives(step.kind)) continue;
         const auto to = static_cast<std::size_t>(step.peer);
-        if (to < r) return moment_of(r, k) + ": sends to a lower rank, which the declared lag rules out";
+        if (to < r) return moment_of(r, k) + ": sends to a lower rank, which the declared lag does not allow";
         behind[to] = std::max(behind[to], behind[r] + 1);
       }
     }
   }
   const int most = *std::max_element(behind.begin(), behind.end());
   if (most == declared) return {};
-  return concat("ranks fall behind by ", most, " messages, not by ", declared, " as declared");
+  return concat("ranks lag by ", most, " messages, but the declared lag is ", declared);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ class Layout {
   static Layout listed(std::vector<Extent> blocks, std::size_t item, std::size_t each) {
     each = std::max<std::size_t>(1, each);
     std::size_t segments = 1;
-    for (const Extent& one : blocks) segments = std::max(segments, cuts_in(one.count, each));
+    for (const Extent& extent : blocks) segments = std::max(segments, cuts_in(extent.count, each));
     const std::size_t number = blocks.size();
     return listed(segments, number, item, [blocks = std::move(blocks), item, each](std::size_t block, std::size_t k) {
       const Extent& whole = blocks[block];

@@ -9,9 +9,9 @@ namespace ringcomm {
 struct LinkModel {
   double alpha = 20e-6;  // s until a short message has arrived
   double beta = 8e-10;   // s per byte, in each direction at the same time
-  double gap = 0;        // s of its rank's time for each further message of a round (LogP's g)
-  // Seconds of a message's transfer that the link hides behind alpha. A link that catches up after
-  // a pause (a token bucket) has some; other links have none.
+  double gap = 0;        // s of the rank's time per message of a round after the first (LogP's g)
+  // Seconds of a message's transfer that the link hides behind alpha. Nonzero only for a link that
+  // catches up after a pause (a token bucket).
   double hidden = 0;
 };
 

@@ -5,9 +5,10 @@
 namespace ringcomm::schedules {
 namespace {
 
-// Returns the lowest rank whose part is held by the rank `offset` before a block's owner. The state
-// is that of a circulant share-reduce before the round of distance stride/2. The rank then holds
-// the parts of the ranks offset, offset + stride, offset + 2 stride ... (below p) before the owner.
+// Returns the lowest rank with a part in a partial sum of a circulant share-reduce: the sum that
+// the rank `offset` places before the block's owner holds before the round of distance stride/2.
+// This sum contains the parts of the ranks offset, offset + stride, ... (below p) places before the
+// owner.
 int lowest_on_circle(int block, int offset, int stride, int size) {
   const int hops = (size - 1 - offset) / stride;
   const int nearest = modulo(block - offset, size);
@@ -44,7 +45,7 @@ void binomial_reduce(Schedule& s) {
       return;
     }
     if (v + d >= p) continue;
-    const int child = modulo(s.rank + d, p);  // holds d ranks from itself on, or all up to the last
+    const int child = modulo(s.rank + d, p);  // holds the sum of d ranks from itself on, or of all up to the last
     const bool first = lowest(child, std::min(d, p - v - d), p) < lowest(s.rank, d, p);
     s.rounds[at].push_back(reduce(child, 0, first));
   }
@@ -63,8 +64,8 @@ void ring_share_reduce(Schedule& s, int ahead) {
   const int p = s.size, r = s.rank;
   std::size_t at = extend(s, p - 1);
   for (int i = 0; i < p - 1; ++i, ++at) {
-    // The incoming part holds all ranks from the block's first to the one before this rank. It
-    // holds the lowest of them, unless this is rank 0.
+    // The incoming sum contains the parts of consecutive ranks up to the one before this rank. One
+    // of these ranks is lower than this rank, unless this is rank 0.
     s.rounds[at] = {send(modulo(r + 1, p), modulo(r - 1 - i + ahead, p)),
                     reduce(modulo(r - 1, p), modulo(r - 2 - i + ahead, p), r != 0)};
   }

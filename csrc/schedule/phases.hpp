@@ -30,8 +30,8 @@ void binomial_reduce(Schedule& schedule);
 void binomial_broadcast(Schedule& schedule);
 
 // Append the ring's two halves on `size` blocks; p-1 rounds each, one block to (r+1) mod p per
-// round. Share-reduce leaves rank r with block (r + ahead) mod p reduced; share-only starts from
-// there.
+// round. Share-reduce (a reduce-scatter) leaves rank r with block (r + ahead) mod p reduced;
+// share-only (an all-gather) starts from there.
 void ring_share_reduce(Schedule& schedule, int ahead);
 void ring_share_only(Schedule& schedule, int ahead);
 

@@ -4,8 +4,8 @@
 //
 // One instance takes the sum of its rounds. Several instances in flight overlap: some wait while
 // others transfer. The busiest resource (a direction of a link, a rank's processor) then sets the
-// pace. It works through all segments without pause. It starts when an instance first needs it;
-// after its last work the last instance still has to finish.
+// pace. This resource works through all segments without pause. It starts when an instance first
+// needs it; after its last work the last instance still has to finish.
 #include "schedule/price.hpp"
 
 #include <algorithm>
@@ -135,7 +135,7 @@ std::size_t segments_of(std::size_t nbytes, std::size_t segment) {
 std::vector<std::size_t> segments_to_try(const Profile& profile, std::size_t nbytes, std::size_t given) {
   if (given > 0) return {given};
   if (profile.collective == Collective::barrier) return {0};
-  constexpr std::size_t kTiny = 1 << 10;  // smaller blocks keep processors busy
+  constexpr std::size_t kTiny = 1 << 10;  // bytes; smaller blocks take too much processor time
   const std::size_t usual = std::max(kMessageSegment, profile.parts * kMessageBlock);
   std::vector<std::size_t> segments{usual};
   for (const std::size_t other : {usual / 4, usual * 4, usual * 16, kMessageSegment}) {
@@ -156,7 +156,7 @@ std::vector<std::size_t> windows_to_try(std::size_t segments, std::size_t given)
 
 template <class PriceOf>
 Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, const PriceOf& price_of) {
-  constexpr double kWorthIt = 0.97;  // a later cut, or a larger window, must cost at most this share
+  constexpr double kWorthIt = 0.97;  // a cut tried later must cost at most this fraction of the best one
   Priced best;
   bool found = false;
   for (const std::size_t segment : segments_to_try(profile, nbytes, given.segment)) {
@@ -171,8 +171,8 @@ Priced best_cut(const Profile& profile, std::size_t nbytes, const Cut& given, co
   return best;
 }
 
-// A call as if its data were its encoded messages. Per encoded byte, reductions and copies cost 1 /
-// ratio times as much.
+// A call with encoding, as an equivalent call without: its buffer has the encoded size. Reductions
+// and copies cost 1 / ratio times as much per encoded byte.
 struct Encoded {
   Encoded(std::size_t data, const Network& links, const Cut& fixed, const Encoding& encoding)
       : ratio(encoding.ratio), nbytes(scaled(data, ratio)), network(links),
@@ -203,7 +203,7 @@ Price tally(const Profile& profile, std::size_t nbytes, std::size_t segments) {
 }
 
 // Returns the seconds that a rank of the fullest host spends on memory, per byte of the buffer. A
-// lane's rank leaves its own slice in place; a rank without a lane copies everything. In an
+// rank with a lane leaves its slice in place; a rank without a lane copies everything. In an
 // all-gather a rank puts in only its own part; in a reduce-scatter it takes out only its own part.
 double seconds_in_host(const Profile& profile, HostRanks on_host, const Network& network) {
   const double lanes = on_host.lanes, copied = on_host.most > on_host.lanes ? 1 : (lanes - 1) / lanes;
@@ -226,7 +226,7 @@ Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Ne
   const std::size_t segments = segments_of(nbytes, cut.segment), window = std::max<std::size_t>(1, cut.window);
   Price it = tally(profile, nbytes, segments);
   const Pricer pricer(profile, static_cast<double>(nbytes) / static_cast<double>(segments * profile.parts), network);
-  const std::size_t first = std::min(segments, window);  // in flight at first; further ones follow one by one
+  const std::size_t first = std::min(segments, window);  // instances in flight at first; the others follow one by one
   const double paced =
       pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
   const std::size_t windows = (segments + window - 1) / window;
@@ -260,10 +260,10 @@ Priced cheapest_two_level(const Profile& between_hosts, HostRanks on_host, std::
     return it;
   });
   // With one segment in flight, the network is idle whenever a rank of the host is late. The price
-  // does not model delays.
-  constexpr std::size_t kLeastOnTheirWay = 2;
+  // does not model delays, so at least two segments are in flight.
+  constexpr std::size_t kMinInFlight = 2;
   if (given.window == 0 && segments_of(slice, best.cut.segment) > 1)
-    best.cut.window = std::max(best.cut.window, kLeastOnTheirWay);
+    best.cut.window = std::max(best.cut.window, kMinInFlight);
   return sent.of_data(best);
 }
 

@@ -42,6 +42,8 @@ struct Priced {
 Priced cheapest(const Profile& profile, std::size_t nbytes, const Network& network, const Cut& given = {0, 0},
                 const Encoding& encoding = {});
 
+// A host's ranks. Each host cuts the buffer into `lanes` slices. One rank per slice, which "has the
+// lane", exchanges the slice with the other hosts.
 struct HostRanks {
   int lanes = 1, most = 1;  // ranks of the smallest and of the largest host
 };

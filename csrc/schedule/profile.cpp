@@ -10,7 +10,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kAffordable = std::size_t{1} << 18;  // steps; beyond, a few hosts approximate
+constexpr std::size_t kAffordable = std::size_t{1} << 18;  // steps; for more, the profile counts only a few hosts
 
 constexpr std::array kOfLink{&Load::out, &Load::in};
 constexpr std::array kOfRank{&Load::gives, &Load::gets, &Load::sends, &Load::takes, &Load::reduced};
@@ -33,10 +33,10 @@ void note(Span& span, std::size_t round) {
 // Keeps only the loads that are not covered by another load.
 void keep(std::vector<Load>& loads, const Load& load) {
   if (load == Load{}) return;
-  for (const Load& one : loads) {
-    if (one.covers(load)) return;
+  for (const Load& other : loads) {
+    if (other.covers(load)) return;
   }
-  std::erase_if(loads, [&](const Load& one) { return load.covers(one); });
+  std::erase_if(loads, [&](const Load& other) { return load.covers(other); });
   loads.push_back(load);
 }
 
@@ -131,7 +131,7 @@ class Builder {
     out_.reduced = std::max(out_.reduced, total.reduced);
   }
 
-  // Returns the step's peer if rank 0's round is read as rank `by`'s.
+  // Returns the step's peer in the schedule that the symmetry derives for rank `by` from rank 0's.
   int peer_of(const Step& step, int by) const {
     if (by == 0) return step.peer;
     return first_.symmetry == Symmetry::rotation ? (step.peer + by) % size_ : step.peer ^ by;

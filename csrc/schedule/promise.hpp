@@ -21,8 +21,8 @@ struct Origin {
 };
 std::optional<Origin> promised_origin(const Schedule& schedule, int block);
 
-// Returns from 0 to 1 how complete a value is. A scratch block counts by its share of a sum, or as
-// 0.5 in a collective without an operation.
+// Returns how complete a block's value is, from 0 to 1. In a collective with an operation, this is
+// the fraction of the ranks' parts that it contains. In others it is 0 or 1; 0.5 for scratch.
 double completeness(const Schedule& schedule, int block, Symbols::Id value, Symbols& symbols);
 
 }  // namespace ringcomm

@@ -23,26 +23,26 @@ std::string wrong_number_of_blocks(const Schedule& s) {
   if (s.collective == Collective::alltoall) wanted = 2 * s.size;
   if (s.collective == Collective::barrier) wanted = 1;
   if (s.blocks == wanted) return {};
-  return concat("it has ", s.blocks, " blocks, and ", name_of(s.collective), " of ", s.size, " ranks needs ", wanted);
+  return concat("it has ", s.blocks, " blocks, but ", name_of(s.collective), " of ", s.size, " ranks needs ", wanted);
 }
 
 std::string wrong_head(const std::vector<Schedule>& schedules, std::size_t rank) {
   const Schedule &s = schedules[rank], &first = schedules.front();
-  const std::string who = concat("rank ", rank, ": ");
+  const std::string prefix = concat("rank ", rank, ": ");
   if (s.rank != static_cast<int>(rank) || s.size != static_cast<int>(schedules.size()))
-    return concat(who, "the schedule is for rank ", s.rank, " of ", s.size);
+    return concat(prefix, "the schedule is for rank ", s.rank, " of ", s.size);
   if (std::tie(s.collective, s.root, s.blocks, s.symmetry, s.busiest, s.lag) !=
       std::tie(first.collective, first.root, first.blocks, first.symmetry, first.busiest, first.lag)) {
-    return who + "its collective, root, number of blocks, symmetry, busiest ranks or lag are not rank 0's";
+    return prefix + "its collective, root, number of blocks, symmetry, busiest ranks or lag differ from rank 0's";
   }
   for (const int rank : s.busiest) {
-    if (rank < 0 || rank >= s.size) return concat(who, "rank ", rank, " cannot be the busiest: there is none");
+    if (rank < 0 || rank >= s.size) return concat(prefix, "rank ", rank, ", declared as busiest, does not exist");
   }
-  if (s.root < 0 || s.root >= s.size) return concat(who, "root ", s.root, " is not a rank of ", s.size);
-  if (const std::string why = wrong_number_of_blocks(s); !why.empty()) return who + why;
+  if (s.root < 0 || s.root >= s.size) return concat(prefix, "root ", s.root, " is not one of the ", s.size, " ranks");
+  if (const std::string why = wrong_number_of_blocks(s); !why.empty()) return prefix + why;
   for (std::size_t t = 0; t < s.temps.size(); ++t) {
     if (s.temps[t] < 0 || s.temps[t] >= s.blocks)
-      return concat(who, "temporary ", t, " has the size of block ", s.temps[t], ", which there is not");
+      return concat(prefix, "temporary ", t, " has the size of block ", s.temps[t], ", which does not exist");
   }
   return {};
 }
@@ -50,17 +50,18 @@ std::string wrong_head(const std::vector<Schedule>& schedules, std::size_t rank)
 std::string wrong_step(const Schedule& s, const Step& step) {
   const int all = s.blocks + static_cast<int>(s.temps.size());
   const auto missing = [&](int block) { return block < 0 || block >= all; };
-  if (missing(step.block)) return concat("block ", step.block, " is not one of ", all);
+  if (missing(step.block))
+    return concat("block ", step.block, " does not exist: there are ", all, " blocks and temporaries");
   const std::string block = "block " + to_string(step.block);
   if (is_local(step.kind) && missing(step.source))
-    return concat(block, " is made from block ", step.source, ", not one of ", all);
+    return concat(block, " is made from block ", step.source, ", which does not exist");
   if (!is_local(step.kind) && (step.peer < 0 || step.peer >= s.size))
-    return concat(block, " has peer ", step.peer, ", not a rank");
-  if (!is_local(step.kind) && step.peer == s.rank) return block + " has the rank itself for a peer";
+    return concat(block, " has peer ", step.peer, ", which is not a rank");
+  if (!is_local(step.kind) && step.peer == s.rank) return block + " has the rank itself as its peer";
   if (computes(step.kind) && !has_operation(s.collective))
     return concat(block, " is reduced, but ", name_of(s.collective), " has no operation");
   if (is_local(step.kind) && size_class(s, step.block) != size_class(s, step.source))
-    return concat(block, " is made from block ", step.source, ", of another size");
+    return concat(block, " is made from block ", step.source, ", which has another size");
   if (s.collective == Collective::alltoall && step.kind != StepKind::send && step.block < s.size) {
     return block + " is written, but it is the caller's input";
   }
@@ -68,7 +69,7 @@ std::string wrong_step(const Schedule& s, const Step& step) {
 }
 
 std::string malformed(const std::vector<Schedule>& schedules) {
-  if (schedules.empty()) return "there is no rank";
+  if (schedules.empty()) return "no rank has a schedule";
   for (std::size_t r = 0; r < schedules.size(); ++r) {
     if (std::string why = wrong_head(schedules, r); !why.empty()) return why;
     for (std::size_t k = 0; k < schedules[r].rounds.size(); ++k) {
@@ -101,8 +102,8 @@ std::string wrong_parts(const Symbols& symbols, Symbols::Id value, int size, int
     if (seen[node.a] && !at_least_once) return concat("holds rank ", node.a, "'s part more than once");
     seen[node.a] = true;
   }
-  const auto absent = std::find(seen.begin(), seen.end(), false);
-  return absent == seen.end() ? "" : concat("lacks rank ", absent - seen.begin(), "'s part");
+  const auto lacking = std::find(seen.begin(), seen.end(), false);
+  return lacking == seen.end() ? "" : concat("lacks rank ", lacking - seen.begin(), "'s part");
 }
 
 // Returns why a value is not made of the first `ranks` ranks' parts in their order; empty if it is.
@@ -135,7 +136,7 @@ class Judge {
       for (int b = 0; b < schedules_[r].blocks; ++b) {
         std::string why = wrong(schedules_[r], b, values_[r][static_cast<std::size_t>(b)]);
         if (!why.empty())
-          return concat(moment_of(r, schedules_[r].rounds.size()), ": block ", b, " ends wrong: it ", why);
+          return concat(moment_of(r, schedules_[r].rounds.size()), ": block ", b, " has a wrong result: it ", why);
       }
     }
     return {};
@@ -153,7 +154,7 @@ class Judge {
       case Collective::exscan:
         return not_the_prefix(s, block, value);
       case Collective::barrier:
-        return value == Symbols::undefined ? "is lost" : wrong_parts(symbols_, value, s.size, block, true);
+        return value == Symbols::undefined ? "is undefined" : wrong_parts(symbols_, value, s.size, block, true);
       default:
         break;
     }
@@ -162,25 +163,25 @@ class Judge {
       const std::string why = not_the_sum(s, block, value);
       if (!why.empty()) return why;
     }
-    return value == first ? "" : "was reduced in another operand order than on rank 0";
+    return value == first ? "" : "was reduced in a different operand order than on rank 0";
   }
 
   std::string unequal(Symbols::Id value, int rank, int block) {
     if (value == symbols_.leaf(rank, block)) return {};
-    if (value == Symbols::undefined) return "was never given a value";
+    if (value == Symbols::undefined) return "was never assigned a value";
     const Symbols::Node& node = symbols_.at(value);
-    return concat("holds rank ", node.a, "'s block ", node.b, " and not rank ", rank, "'s block ", block);
+    return concat("holds rank ", node.a, "'s block ", node.b, ", not rank ", rank, "'s block ", block);
   }
 
   std::string not_the_sum(const Schedule& s, int block, Symbols::Id value) {
-    if (value == Symbols::undefined) return "is made of memory that was never given a value";
+    if (value == Symbols::undefined) return "depends on memory that was never assigned a value";
     return wrong_parts(symbols_, value, s.size, block, false);
   }
 
   std::string not_the_prefix(const Schedule& s, int block, Symbols::Id value) {
     const int ranks = s.collective == Collective::scan ? s.rank + 1 : s.rank;
     if (ranks == 0) return {};
-    if (value == Symbols::undefined) return "is made of memory that was never given a value";
+    if (value == Symbols::undefined) return "depends on memory that was never assigned a value";
     return wrong_prefix(symbols_, value, ranks, block);
   }
 
@@ -201,7 +202,7 @@ bool encodes_once(const std::vector<Schedule>& schedules) {
                        [&](Symbols::Id value) { return symbols.at(value).encodings <= 2; });
   });
   if (!twice_at_most) return false;
-  if (!ends_alike(schedules.front().collective)) return true;
+  if (!has_identical_results(schedules.front().collective)) return true;
   return std::all_of(values.begin(), values.end(), [&](const auto& of_rank) {
     return std::equal(of_rank.begin(), of_rank.begin() + blocks, values.front().begin());
   });

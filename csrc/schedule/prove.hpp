@@ -26,7 +26,8 @@ struct Proof {
 //   - A declared symmetry, declared busiest ranks and a declared lag are true.
 //   - Only collectives with an operation reduce; alltoall never writes its input.
 //
-// Open operand orders are decided: the lowest rank's data becomes the first operand.
+// If a schedule leaves operand orders open (Step::order_is_open), prove() sets them: the part with
+// the lowest rank becomes the first operand.
 Proof prove(std::vector<Schedule>& schedules);
 
 // Returns true if a schedule may carry lossy encodings that may depend on the encoding rank. A

@@ -18,7 +18,7 @@ struct Algorithm {
   std::string_view summary;   // one line: method and cost
   bool automatic = false;     // may be chosen for calls that name no algorithm
   bool any_root = false;      // for collectives without a root: the caller may choose the central rank
-  bool equal_blocks = false;  // requires blocks of one size (Bruck): not for the v-forms
+  bool equal_blocks = false;  // requires blocks of one size, so it cannot serve calls with counts (alltoallv)
   // Each rank sends its data directly to the rank that reduces it, and sums go directly to their
   // destination. No partial sum is sent, so an encoder runs at most once on data and once on sums.
   // Holds for any number of ranks (encodes_once in schedule/prove.hpp).
@@ -27,7 +27,7 @@ struct Algorithm {
   bool rooted() const { return has_root(collective) || any_root; }
 };
 
-// A name such as "two_level:tree:3", split into its parts. `name` is an algorithm's name or an
+// A name, for example "two_level:tree:3", split into its parts. `name` is an algorithm's name or an
 // alias ("butterfly": doubling for small buffers, halving-doubling for large).
 inline constexpr std::string_view kTwoLevel = "two_level:";
 struct AlgorithmName {
@@ -42,8 +42,8 @@ struct AlgorithmName {
 const std::vector<Algorithm>& algorithms();
 std::vector<std::string_view> algorithm_names(Collective collective);
 std::string known_names(Collective collective);  // for messages; includes aliases and roots
-// Returns the algorithms that a name means: one, or all of an alias; "": all that may be chosen.
-// Empty if the name is unknown.
+// Returns the algorithms that a name means: one, or all of an alias; for "", all automatic ones.
+// The result is empty if the name is unknown.
 std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name);
 // Returns nullptr if the name is unknown. For an alias, returns its last algorithm.
 const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name);

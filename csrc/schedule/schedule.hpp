@@ -47,8 +47,8 @@ struct Step {
 
 using Round = std::vector<Step>;
 
-// Relation between the ranks' schedules that lets one rank price all. Peers differ by rotation (r+d
-// mod p) or by r xor d.
+// Relation between the ranks' schedules. If there is one, rank 0's schedule suffices to price the
+// call: rank r's peers are those of rank 0 rotated (r+d mod p), or r xor d.
 enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 
 // Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the
@@ -67,13 +67,13 @@ struct Schedule {
   std::vector<int> temps{};
   std::vector<Round> rounds{};
   Symmetry symmetry = Symmetry::none;
-  // Busiest ranks of a schedule without a symmetry; they price all ranks. In every round, one of
-  // them has at least as much work as any rank: messages and blocks of the busier direction, and
-  // blocks reduced. One of them sends at least as many blocks in total. Empty: unknown.
+  // Busiest ranks of a schedule without a symmetry; the price is computed from these. In every
+  // round, one of them has at least as much work as any rank: messages and blocks of the busier
+  // direction, and blocks reduced. One of them sends the most blocks in total. Empty: unknown.
   std::vector<int> busiest{};
-  // Most messages, over any instances, of a dependency chain towards higher ranks, if data only
-  // goes to higher ranks. Consecutive instances let ranks fall behind each other by that many
-  // messages. 0: none, or unknown.
+  // Maximum length, in messages, of a dependency chain that crosses instances, if data is sent only
+  // to higher ranks. Ranks can fall behind each other by this number of messages. 0: none, or
+  // unknown.
   int lag = 0;
 
   Round& round(std::size_t index) {  // grows the list if necessary

@@ -11,7 +11,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr int kEncoder = -1;  // not a block
+constexpr int kEncoder = -1;  // in place of a block: the symbol represents the rank's encoder
 
 // A message of one round to or from one peer, with all its blocks.
 struct Message {
@@ -136,13 +136,13 @@ class Machine {
 
   std::string misfit(std::size_t from, const Message& out, std::size_t to, const Message& in) const {
     if (out.blocks.size() != in.blocks.size()) {
-      return concat(moment_of(to, ranks_[to].round), ": takes ", in.blocks.size(), " blocks (the first is block ",
+      return concat(moment_of(to, ranks_[to].round), ": receives ", in.blocks.size(), " blocks (the first is block ",
                     in.blocks.front(), ") from rank ", from, ", which sends ", out.blocks.size(), " in its round ",
                     ranks_[from].round);
     }
     for (std::size_t i = 0; i < in.blocks.size(); ++i) {
       if (size_class(schedules_[from], out.blocks[i]) == size_class(schedules_[to], in.blocks[i])) continue;
-      return concat(moment_of(to, ranks_[to].round), ": takes block ", in.blocks[i], " from rank ", from,
+      return concat(moment_of(to, ranks_[to].round), ": receives block ", in.blocks[i], " from rank ", from,
                     ", which sends block ", out.blocks[i], ", of another size, in its round ", ranks_[from].round);
     }
     return {};
@@ -179,15 +179,15 @@ class Machine {
   // the earliest round.
   std::string stuck() const {
     const Message* worst = nullptr;
-    std::size_t who = 0;
+    std::size_t worst_rank = 0;
     bool sends = false;
     const auto consider = [&](std::size_t rank, const Message& m, bool out) {
       const auto urgency = [&](std::size_t r, const Message& x) {
         return std::pair(!finished(x.peer), ranks_[r].round);
       };
-      if (m.moved || (worst && urgency(rank, m) >= urgency(who, *worst))) return;
+      if (m.moved || (worst && urgency(rank, m) >= urgency(worst_rank, *worst))) return;
       worst = &m;
-      who = rank;
+      worst_rank = rank;
       sends = out;
     };
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -196,17 +196,17 @@ class Machine {
       for (const Message& m : ranks_[r].out) consider(r, m, true);
     }
     if (!worst) return {};
-    return concat(moment_of(who, ranks_[who].round), ": waits for ever for rank ", worst->peer,
-                  sends ? " to take block " : " to send block ", worst->blocks.front(),
-                  finished(worst->peer) ? ", which has ended"
-                                        : concat(", which is stuck in its round ", ranks_[worst->peer].round));
+    return concat(
+        moment_of(worst_rank, ranks_[worst_rank].round), ": waits forever for rank ", worst->peer,
+        sends ? " to receive block " : " to send block ", worst->blocks.front(), "; rank ", worst->peer,
+        finished(worst->peer) ? " has finished" : concat(" is stuck in its round ", ranks_[worst->peer].round));
   }
 
   const std::vector<Schedule>& schedules_;
   Symbols& symbols_;
   Values& values_;
   const SymbolicRun wanted_;
-  std::vector<std::vector<bool>> encoded_;  // by rank and block: holds data as it was sent or received
+  std::vector<std::vector<bool>> encoded_;  // by rank and block: unchanged since it was sent or received
   std::vector<RankState> ranks_;
   std::vector<std::size_t> posted_, completed_;
   std::string why_;

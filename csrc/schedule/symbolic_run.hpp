@@ -16,7 +16,7 @@ using History = std::vector<std::vector<std::vector<double>>>;
 struct SymbolicRun {
   bool encoding = false;                     // encodes each sent block, unless unchanged since it was sent or received
   History* history = nullptr;                // null: not recorded
-  std::vector<Schedule>* ordered = nullptr;  // the same schedules, to decide their open operand orders, or null
+  std::vector<Schedule>* ordered = nullptr;  // schedules in which to set open operand orders; null: none
 };
 
 // Replaces the values by those after the last round. Returns why the schedules cannot run to their
@@ -24,8 +24,8 @@ struct SymbolicRun {
 std::string run_on_symbols(const std::vector<Schedule>& schedules, Symbols& symbols, Values& values,
                            const SymbolicRun& wanted = {});
 
-// Returns the size class of a block. Blocks of one class have the same size on all ranks. The
-// caller of an all-to-all gives its sizes, so all its blocks are in one class.
+// Returns the size class of a block. Blocks of one class have the same size on all ranks. The sizes
+// of an all-to-all's blocks are given by the caller, and are not checked: all are in one class.
 inline int size_class(const Schedule& s, int block) {
   if (s.collective == Collective::alltoall) return 0;
   return block < s.blocks ? block : s.temps[static_cast<std::size_t>(block - s.blocks)];

@@ -29,7 +29,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x72696e67636f6d31;
 // Bytes per fallocate, so that a signal interrupts only one piece.
 constexpr std::uint64_t kChunk = std::uint64_t{64} << 20;
-constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // bytes; these sizes cost milliseconds anyway
+constexpr std::uint64_t kWorthAsking = std::uint64_t{16} << 20;  // bytes; smaller ranges are backed without a check
 
 std::string reason(int error) { return std::strerror(error); }
 
@@ -43,8 +43,8 @@ int create_memfd() {
   throw invalid("memfd_create: ", reason(errno));
 }
 
-// Returns the bytes that the system can still provide. fallocate itself refuses nothing: beyond
-// this the kernel kills processes.
+// Returns the bytes that the system can still provide. fallocate does not refuse larger requests:
+// the kernel kills processes later instead.
 std::uint64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::uint64_t kilobytes = 0, value = 0;
@@ -65,16 +65,16 @@ void advise(void* base, std::size_t nbytes) {  // refusals do no harm
 
 void require_arena(int fd, std::size_t index) {
   struct stat status{};
-  const std::string which = concat("descriptor ", fd, " of local rank ", index);
+  const std::string which = concat("file descriptor ", fd, " of local rank ", index);
   if (::fstat(fd, &status) != 0) throw invalid(which, ": ", reason(errno));
-  if (status.st_size < static_cast<off_t>(kHeapBegin)) throw invalid(which, " is not an arena");
+  if (status.st_size < static_cast<off_t>(kHeapBegin)) throw invalid(which, " is not shared memory of ringcomm");
 }
 
 }  // namespace
 
 FileHandle FileHandle::duplicate(int fd) {
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) throw invalid("cannot duplicate descriptor ", fd, ": ", reason(errno));
+  if (copy < 0) throw invalid("cannot duplicate file descriptor ", fd, ": ", reason(errno));
   return FileHandle(copy);
 }
 
@@ -103,14 +103,13 @@ bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end) {
   return ::fallocate(fd, mode, static_cast<off_t>(begin), static_cast<off_t>(end - begin)) == 0;
 }
 
-// Constructs the mailboxes before any peer has the descriptor: later a peer may already count
-// itself as a sleeper.
+// Constructs the mailboxes before any peer has the descriptor, so that no peer has written to them.
 int Node::make_arena() {
   FileHandle fd(create_memfd());
   if (const int error = back_with_memory(fd.get(), 0, kHeapBegin); error != 0)
     throw invalid("the system refused ", kHeapBegin, " bytes of shared memory: ", reason(error));
   void* const base = ::mmap(nullptr, kHeapBegin, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-  if (base == MAP_FAILED) throw invalid("cannot map an arena: ", reason(errno));
+  if (base == MAP_FAILED) throw invalid("cannot map shared memory: ", reason(errno));
   for (int slot = 0; slot < kMailboxes; ++slot) ::new (static_cast<Mailbox*>(base) + slot) Mailbox;
   ::new (static_cast<std::byte*>(base) + kHeaderOffset) ArenaHeader{kMagic, {0}, {}};
   ::munmap(base, kHeapBegin);
@@ -119,8 +118,8 @@ int Node::make_arena() {
 
 Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
   for (std::size_t i = 0; i < fds.size(); ++i) require_arena(fds[i], i);
-  // The mapping extends far beyond the end of the file, so that growth moves nothing. A limit on
-  // address space may refuse it.
+  // The mapping extends far beyond the end of the file, so that the arena can grow in place. If a
+  // limit on address space refuses it, a smaller mapping is tried.
   for (const std::size_t nbytes : {reserve, std::size_t{8} << 30, kSmallestReserve}) {
     if (nbytes > reserve || !map_all(fds, nbytes)) continue;
     nbytes_ = nbytes;
@@ -129,10 +128,11 @@ Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
     if (alien == bases_.end()) return;
     const auto index = alien - bases_.begin();
     unmap_all();
-    throw invalid("the descriptor of local rank ", index, " is not an arena");
+    throw invalid("the file descriptor of local rank ", index, " is not shared memory of ringcomm");
   }
   const std::string least = std::to_string(std::min(reserve, kSmallestReserve));
-  throw invalid("cannot map ", fds.size(), " arenas of ", least, " bytes of address space: ", reason(errno));
+  throw invalid("cannot map the shared memory of ", fds.size(), " local rank(s), ", least,
+                " bytes of address space each: ", reason(errno));
 }
 
 Mappings::~Mappings() { unmap_all(); }

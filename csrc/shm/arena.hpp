@@ -20,8 +20,8 @@ inline constexpr std::size_t kSmallestReserve = std::size_t{1} << 30;  // addres
 
 struct ArenaHeader {
   std::uint64_t magic;
-  // Bytes of every arena that the owner of this one has mapped; 0 until it has. A heap grows only
-  // as far as all ranks have mapped it.
+  // Bytes of every arena that this arena's owner has mapped; 0: not mapped yet. A heap grows only
+  // as far as all ranks have mapped its arena.
   std::atomic<std::uint64_t> mapped;
   Doorbell doorbell;
 };
@@ -31,8 +31,8 @@ inline constexpr std::size_t kHeapBegin = round_up(kHeaderOffset + sizeof(ArenaH
 
 inline ArenaHeader& header_of(std::byte* base) { return *reinterpret_cast<ArenaHeader*>(base + kHeaderOffset); }
 
-// The arenas of a host in this process's address space. All have one size; either all are mapped or
-// none.
+// The arenas of a host in this process's address space. All mappings have the same size. If one
+// cannot be mapped, none is.
 class Mappings {
  public:
   Mappings(const std::vector<int>& fds, std::size_t reserve);  // throws Error(invalid)
@@ -52,7 +52,7 @@ class Mappings {
 };
 
 // Allocates memory for [begin, end) of the file, so that touching it cannot fail. Returns 0, or an
-// errno; then no part of the range has memory.
+// errno. After an error no part of the range has memory.
 int back_with_memory(int fd, std::uint64_t begin, std::uint64_t end);
 bool give_memory_back(int fd, std::uint64_t begin, std::uint64_t end);  // the range reads as zeros until backed again
 

@@ -46,7 +46,7 @@ bool BlockPool::give_back(void* block) noexcept {
   size.refused = false;
   try {
     size.idle.push_back(block);
-  } catch (const std::bad_alloc&) {  // no 8 bytes of memory: the block is lost
+  } catch (const std::bad_alloc&) {  // the list cannot grow: the block is lost
     return true;
   }
   if (size.most <= 0) drop(size);

@@ -22,8 +22,8 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // Changes by `more` (may be negative) how many blocks of this size may be in use at a time. If
-  // that number is zero, unused blocks return to the arena.
+  // Adds `more` (may be negative) to the number of blocks of this size that may be in use at the
+  // same time. If the number becomes zero, unused blocks return to the arena.
   void serve(std::size_t nbytes, int more);
   void* take(std::size_t nbytes) noexcept;  // 4096-byte aligned; null: unknown size, limit reached, or no memory
   bool give_back(void* block) noexcept;     // false: the block is not from this pool

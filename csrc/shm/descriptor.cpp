@@ -1,5 +1,4 @@
-// Computes the digest of a descriptor, and the message that explains how descriptors of ranks
-// differ.
+// Computes the digest of a descriptor, and the message about differences between ranks.
 #include "shm/descriptor.hpp"
 
 #include <algorithm>
@@ -34,7 +33,7 @@ std::string call_name(const Descriptor& d) {
   return name.empty() ? collective_name(d) : concat(collective_name(d), " '", name, "'");
 }
 
-// Returns the call of the first rank that names it, or rank 0's.
+// Returns the descriptor of the first rank that gave a name; if no rank did, the first descriptor.
 const Descriptor& named_first(std::span<const Descriptor> all) {
   const auto named = std::ranges::find_if(all, [](const Descriptor& d) { return !text_of(d.name).empty(); });
   return named == all.end() ? all[0] : *named;
@@ -43,7 +42,7 @@ const Descriptor& named_first(std::span<const Descriptor> all) {
 std::string shape_name(const Descriptor& d) {
   const std::string_view shape = text_of(d.shape_text);
   if (shape == "(0,)" && computes(static_cast<Collective>(d.collective)))
-    return "(0,), which also stands for a gradient that is None,";
+    return "(0,) (also used for a gradient that is None)";
   return shape.empty() ? std::to_string(d.count) + (d.count == 1 ? " element" : " elements") : std::string(shape);
 }
 
@@ -70,11 +69,11 @@ struct Group {
 std::vector<Group> groups_of(const Field& field, std::span<const Descriptor> all, std::span<const int> ranks) {
   std::vector<Group> groups;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    auto home = std::ranges::find_if(groups, [&](const Group& one) { return field.same(*one.value, all[i]); });
+    auto home = std::ranges::find_if(groups, [&](const Group& group) { return field.same(*group.value, all[i]); });
     if (home == groups.end()) {
       std::string text = field.show(all[i]);
       // values may differ although their texts, which are truncated or omit a hash, are equal
-      if (std::ranges::any_of(groups, [&](const Group& one) { return one.text == text; }))
+      if (std::ranges::any_of(groups, [&](const Group& group) { return group.text == text; }))
         text = "another " + text.substr(text.starts_with("one ") ? 4 : 0);
       home = groups.insert(groups.end(), Group{&all[i], {}, std::move(text)});
     }
@@ -96,7 +95,7 @@ std::string sentence(const Field& field, std::string_view call, const std::vecto
 Field collective_field() {
   return {"the collective", "Call the same collectives in the same order on every rank.",
           same(&Descriptor::collective, &Descriptor::plan),
-          [](const auto& d) { return call_name(d) + (d.plan ? ", a step of a plan" : ""); }};
+          [](const auto& d) { return call_name(d) + (d.plan ? " in a training step" : ""); }};
 }
 
 Field name_field() {
@@ -115,14 +114,15 @@ Field algorithm_field() {
 }
 
 Field shape_field(Collective collective) {
-  const bool any_count = tells_rows(collective);
-  return {"shape",
-          any_count
-              ? "Only the first dimension may differ between ranks, and none where a compiled graph has fixed shapes; "
-                "counts are one list on every rank."
-              : "Give arrays of the same shape on every rank.",
-          [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
-          shape_name};
+  const bool any_count = has_rows_per_rank(collective);
+  return {
+      "shape",
+      any_count
+          ? "Only the first dimension may differ between ranks, and no dimension if a compiled graph has fixed shapes. "
+            "Counts must be the same list on every rank."
+          : "Give arrays of the same shape on every rank.",
+      [any_count](const auto& a, const auto& b) { return a.shape == b.shape && (any_count || a.count == b.count); },
+      shape_name};
 }
 
 std::string wire_name(const Descriptor& d) { return text_of(Wire::of(d.wire)); }
@@ -141,9 +141,9 @@ std::vector<Field> fields_of(Collective collective) {
     fields.push_back({"root", "Give the same root on every rank.", same(&Descriptor::root),
                       [](const auto& d) { return std::to_string(d.root); }});
   }
-  fields.push_back({"the memory", "Give CPU arrays on every rank, or GPU arrays on every rank.",
+  fields.push_back({"the kind of memory", "Give CPU arrays on every rank, or GPU arrays on every rank.",
                     same(&Descriptor::on_device),
-                    [](const auto& d) { return std::string(d.on_device ? "a GPU's" : "the CPU's"); }});
+                    [](const auto& d) { return std::string(d.on_device ? "GPU" : "CPU"); }});
   fields.push_back(
       {"the wire format", "Ask for the same compression on every rank.", same(&Descriptor::wire), wire_name});
   fields.push_back(algorithm_field());
@@ -157,7 +157,8 @@ std::vector<Field> fields_of(Collective collective) {
 
 std::string disagreement_on(const Field& field, std::string_view call, std::span<const Descriptor> all,
                             std::span<const int> ranks) {
-  const bool agreed = std::ranges::all_of(all, [&](const Descriptor& one) { return field.same(all[0], one); });
+  const bool agreed =
+      std::ranges::all_of(all, [&](const Descriptor& descriptor) { return field.same(all[0], descriptor); });
   return agreed ? std::string() : sentence(field, call, groups_of(field, all, ranks));
 }
 
@@ -182,11 +183,11 @@ std::uint64_t digest_of(const Descriptor& call) {
 }
 
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks) {
-  const auto alike = [&](const Descriptor& one) { return digest_of(one) == digest_of(all[0]); };
-  if (std::all_of(all.begin(), all.end(), alike)) return {};  // the common case
+  const auto is_equal = [&](const Descriptor& descriptor) { return digest_of(descriptor) == digest_of(all[0]); };
+  if (std::all_of(all.begin(), all.end(), is_equal)) return {};  // the common case
   if (std::string why = disagreement_on(collective_field(), "", all, ranks); !why.empty()) return why;
   const auto collective = static_cast<Collective>(all[0].collective);
-  std::vector<Descriptor> named;  // a rank that gives no name contradicts none
+  std::vector<Descriptor> named;  // names of other ranks are not compared
   std::vector<int> namers;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (text_of(all[i].name).empty()) continue;
@@ -226,7 +227,7 @@ std::string counts_disagreement(std::span<const Descriptor> all, std::span<const
   if (number == 0) return {};
   if (number > kMostGroups) pairs += concat("; and ", number - kMostGroups, " further pairs");
   return concat(call_name(named_first(all)), ": ranks disagree on counts: ", pairs,
-                ". Give each rank, as its receive counts, what the other ranks send to it.");
+                ". The receive counts of a rank must be the numbers that the other ranks send to it.");
 }
 
 }  // namespace ringcomm

@@ -1,6 +1,5 @@
 // Defines the descriptor of a call: the fields that ranks compare before data moves, and the
-// messages about differences. On a host, descriptors are stored in mailboxes; between hosts they
-// are sent.
+// messages about differences. Descriptors are stored in mailboxes, and sent between hosts.
 #pragma once
 
 #include <bit>
@@ -27,11 +26,11 @@ struct ScaleBits {
 
 struct Descriptor {
   std::uint8_t collective = 0, dtype = 0, op = 0;
-  std::uint8_t plan = 0;  // 1: a step of a plan, which only the engine compares
+  std::uint8_t plan = 0;  // 1: a step of a plan; the engine compares these descriptors
   std::int32_t root = 0;
   std::uint64_t wire = 0;         // Wire::code
   std::uint64_t count = 0;        // elements; allgather: elements of this rank's part; alltoall: elements of a row
-  std::uint64_t row = 1;          // elements of a row, if ranks exchange rows; the hash of the shape covers it
+  std::uint64_t row = 1;          // elements of a row, if ranks exchange rows; the hash `shape` includes it
   std::uint64_t shape = 0;        // hash of the dimensions that must be equal on all ranks
   std::uint64_t speculation = 0;  // Speculation::numbers; may differ between ranks
   // All-to-all with blocks of different sizes: the hashes of the counts sent minus those of the
@@ -57,12 +56,12 @@ inline bool is_uneven(const Descriptor& d) {
 std::uint64_t digest_of(const Descriptor& call);
 
 // Returns one sentence that names the call, the value of each rank, and the fix; empty if all ranks
-// agree. `ranks[i]` names entry i. Compares count and shape except where the collective allows them
-// to differ (allgather's count).
+// agree. `ranks[i]` is the rank of all[i]. Compares count and shape except where the collective
+// allows them to differ (allgather's count).
 std::string disagreement(std::span<const Descriptor> all, std::span<const int> ranks);
 
 // Returns one sentence that names each pair of ranks with different counts, and the fix; empty if
-// there is none. `counts` holds, for each rank, the elements that it sends to every rank, then
+// all counts agree. `counts` holds, for each rank, the elements that it sends to every rank, then
 // those that it expects from every rank. `row`: elements of a row. Adds the ranks of these pairs to
 // `involved`.
 std::string counts_disagreement(std::span<const Descriptor> all, std::span<const std::uint64_t> counts,

@@ -15,7 +15,7 @@ namespace ringcomm {
 struct alignas(64) Doorbell {
   std::atomic<std::uint32_t> rings{0};  // the futex
   std::atomic<std::uint32_t> sleepers{0};
-  std::atomic<std::uint32_t> state{0};  // 0 here, 1 left by close() or exit, 2 failed
+  std::atomic<std::uint32_t> state{0};  // 0 active, 1 left by close() or exit, 2 failed
   // Offset of the owner's table of message rings to the ranks of its host; 0: none yet.
   std::atomic<std::uint64_t> outbox{0};
 
@@ -24,7 +24,7 @@ struct alignas(64) Doorbell {
     rings.fetch_add(1, std::memory_order_seq_cst);
     futex_wake(rings);
   }
-  // Sleeps if `quiet()`, which returns whether no message has arrived yet.
+  // Sleeps if `quiet()` returns true: no message has arrived yet.
   template <class Quiet>
   void sleep(std::int64_t longest_ns, Quiet&& quiet) {
     const std::uint32_t seen = rings.load(std::memory_order_seq_cst);
@@ -36,6 +36,6 @@ struct alignas(64) Doorbell {
 
 class Node;
 Doorbell& doorbell_of(Node& node, int rank);  // a rank of the node
-void mark_failed(Node& node, int rank);       // for a rank that is a thread, because no process ends with it
+void mark_failed(Node& node, int rank);       // for ranks that are threads: no process ends when they fail
 
 }  // namespace ringcomm

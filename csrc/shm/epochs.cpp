@@ -32,10 +32,10 @@ constexpr std::uint32_t kLeftWithinCall = 3;  // Mailbox::state
 }  // namespace
 
 // Every rank of the slot starts from the same epoch: the slot is new, or its last user left equal
-// epochs on all ranks. All ranks must be here before any rank publishes; the creation of a
-// communicator is collective and ensures that.
+// epochs on all ranks. All ranks must have read the epoch before any rank publishes; this holds
+// because the creation of a communicator is collective.
 Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
-  if (slot < 0 || slot >= kMailboxes) throw invalid("slot ", slot, " of an arena that has ", kSlots);
+  if (slot < 0 || slot >= kMailboxes) throw invalid("communicator slot ", slot, " is outside 0..", kSlots - 1);
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   epoch_ = mine.epoch.load(std::memory_order_relaxed);
   mine.state.store(0, std::memory_order_release);
@@ -46,17 +46,16 @@ std::uint32_t Epochs::publish() {
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   mine.epoch.store(++epoch_, std::memory_order_seq_cst);
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake(mine.epoch);
-  trace_since("host work", now);  // recorded after the store: peers do not wait for it
+  trace_since("host work", now);  // recorded after the store, so that peers do not wait for the recording
   return epoch_;
 }
 
-// Returns whether the rank's epoch is before `epoch`. Epochs wrap around; ranks are never more than
-// a few apart.
+// Returns whether the rank's epoch is before `epoch`. Epochs wrap around, and differ only by a few.
 bool Epochs::lags(int rank, std::uint32_t epoch) {
   return static_cast<std::int32_t>(node_.mailbox(rank, slot_).epoch.load(std::memory_order_acquire) - epoch) < 0;
 }
 
-// Reads the state, which is in the same cache line as the epoch.
+// Returns whether the rank left within this arrival's call. State and epoch share a cache line.
 bool Epochs::left_within(int rank, std::uint32_t epoch) {
   const Mailbox& box = node_.mailbox(rank, slot_);
   return box.state.load(std::memory_order_acquire) == kLeftWithinCall &&
@@ -69,7 +68,7 @@ void Epochs::report_left(std::uint32_t epoch) {
     if (left_within(rank, epoch)) ranks.push_back(rank);
   }
   throw Error(ErrorKind::left,
-              rank_text(ranks) + " gave this call up before all ranks had made it, and closed the communicator", ranks);
+              rank_text(ranks) + " closed the communicator during this call, before all ranks had called it", ranks);
 }
 
 void Epochs::leave_within_call() {
@@ -115,13 +114,13 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
   const auto state_of = [&](int rank) { return node_.mailbox(rank, slot_).state.load(std::memory_order_acquire); };
   std::vector<std::uint32_t> states;
   for (int rank = 0; rank < node_.size(); ++rank) states.push_back(state_of(rank));
-  // Read after the states: a rank that failed because a peer died is not to blame.
+  // Read after the states, to report a dead peer and not a rank that failed because of it.
   const std::vector<int> ended = node_.dead();
   for (int rank = 0; rank < node_.size(); ++rank) {
     const bool dead = std::find(ended.begin(), ended.end(), rank) != ended.end();
     // the rank may have left before its process ended
     const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];
-    // Lags() is read last: the rank may have arrived and then left.
+    // lags() is called last: the rank may have arrived, and left after that
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;
     (state == 2 ? failed : state != 0 ? left : died).push_back(rank);
   }
@@ -153,9 +152,9 @@ void Epochs::sleep(std::uint32_t epoch, std::int64_t longest_ns) {
   }
 }
 
-// Wakes sleeping peers. Adding 0 orders this call with a sleeper's own addition. If it comes after,
-// the sleeper is counted; if before, the sleeper sees the new state. A rank that is just about to
-// sleep may miss the wake-up, and then sleeps until its timeout.
+// Wakes sleeping peers. The addition of 0 is ordered with a sleeper's increment. If the increment
+// was first, this call sees the sleeper; otherwise the sleeper sees the new state. A rank that is
+// just about to sleep may miss the wake-up, and then sleeps until its timeout.
 void Epochs::wake() {
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   if (mine.sleepers.fetch_add(0, std::memory_order_acq_rel) > 0) futex_wake(mine.epoch);

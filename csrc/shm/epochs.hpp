@@ -18,14 +18,13 @@ namespace ringcomm {
 class Epochs {
  public:
   Epochs(Node& node, int slot);
-  // Prefetches the lines that the next call writes first. Their fetch takes as long as all that
-  // precedes it.
+  // Prefetches the cache lines that the next call writes first, while that call is prepared.
   void expect() {
     prefetch_to_write(&mine());
     prefetch_to_write(mine().payload[(calls_ + 1) % 2]);
   }
-  // Begins a new call. Until the next one, its header, descriptor and payload are those of the
-  // returned parity in every mailbox.
+  // Begins a new call, and returns its parity: the index of the call's header, descriptor and
+  // payload in every mailbox.
   std::size_t open_call() {
     opened_at_ = epoch_;
     return ++calls_ % 2;
@@ -38,7 +37,7 @@ class Epochs {
   void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // futex wait on the epoch of a lagging rank
   void look_for_failures() const;  // throws Error(peer_lost) if any rank has published that it failed
   void leave_within_call();        // peers throw in this rank's last call and in later ones
-  void wake();                     // after a change of this rank's mailbox.state: sleeping peers read it
+  void wake();                     // call it after a change of this rank's Mailbox::state
   std::vector<int> behind();       // ranks that have arrived less often than this one
   Node& node() { return node_; }
   int slot() const { return slot_; }

@@ -1,5 +1,4 @@
-// Implements the guardian: it waits for the first death, prints the line of that rank, and ends the
-// job.
+// Implements the guardian: waits for the first death, prints that rank's line, and ends the job.
 #include "shm/guardian.hpp"
 
 #include <fcntl.h>
@@ -23,10 +22,10 @@ namespace {
 
 constexpr unsigned kLastDescriptor = ~0u;
 constexpr int kAfterMs = 5000;
-constexpr int kAlone = 2;  // seconds, at most, that the guardian outlives the last rank of its host
+constexpr int kAlone = 2;  // maximum seconds that the guardian runs after the last rank of its host
 
-// Closes all descriptors but `kept`, which is sorted: a copy of a rank's pipes would keep their
-// readers waiting.
+// Closes all descriptors except `kept` (sorted). While a copy of a rank's pipe is open, the pipe's
+// reader waits for more data.
 void close_others(const std::vector<int>& kept) {
   unsigned next = 0;
   for (const int fd : kept) {
@@ -37,8 +36,7 @@ void close_others(const std::vector<int>& kept) {
   ::syscall(SYS_close_range, next, kLastDescriptor, 0);
 }
 
-// Ends the guardian if a rank has sent the byte that permits processes to end. Returns whether the
-// connection is closed.
+// Ends the guardian if the rank has sent a byte. Returns whether the connection is closed.
 bool closed(int connection) {
   char byte = 0;
   const ssize_t got = ::recv(connection, &byte, 1, MSG_DONTWAIT);
@@ -48,8 +46,8 @@ bool closed(int connection) {
 
 // Returns whether a process has ended within `ms`; false without a descriptor.
 bool ended(int pidfd, int ms) {
-  pollfd asked{pidfd, POLLIN, 0};
-  return pidfd >= 0 && ::poll(&asked, 1, ms) > 0;
+  pollfd polled{pidfd, POLLIN, 0};
+  return pidfd >= 0 && ::poll(&polled, 1, ms) > 0;
 }
 
 // Blocks until a rank ends, and returns its index. The rank that died first is found, and not a
@@ -81,24 +79,24 @@ std::time_t now() {
   return time.tv_sec;
 }
 
-// Gives the launcher, and ranks that notice the death, `grace` seconds; then kills the remaining
-// ranks.
+// Gives the launcher and the ranks `grace` seconds to end the job; then kills the remaining ranks
+// and runs `command`.
 void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathAction& action, char* const* command) {
   std::time_t deadline = now() + action.grace;
-  for (const Guarded& one : guarded) {
-    while (one.pidfd >= 0 && now() < deadline && !ended(one.pidfd, 1000)) {
+  for (const Guarded& process : guarded) {
+    while (process.pidfd >= 0 && now() < deadline && !ended(process.pidfd, 1000)) {
     }
   }
   if (!ended(guarded[dead].pidfd, 0)) return;  // the process has run exec() instead
   deadline = std::min(deadline, now() + kAlone);
   while (*command != nullptr && now() < deadline) ::poll(nullptr, 0, 1000);
-  for (const Guarded& one : guarded) {
-    if (one.pidfd >= 0) ::syscall(SYS_pidfd_send_signal, one.pidfd, SIGKILL, nullptr, 0);
+  for (const Guarded& process : guarded) {
+    if (process.pidfd >= 0) ::syscall(SYS_pidfd_send_signal, process.pidfd, SIGKILL, nullptr, 0);
   }
   if (*command == nullptr) return;
   for (int fd = 0; fd < 3; ++fd) {
     ::close(fd);
-    if (::open("/dev/null", O_RDWR) < 0) return;  // open() returns the free number
+    if (::open("/dev/null", O_RDWR) < 0) return;  // open() returns the lowest free number: fd
   }
   ::execve(*command, command, environ);
 }
@@ -106,8 +104,7 @@ void end_job(const std::vector<Guarded>& guarded, std::size_t dead, const DeathA
 [[noreturn]] void guard(const std::vector<Guarded>& guarded, const DeathAction& action, const std::vector<int>& kept,
                         char* const* command) {
   ::setsid();  // leaves the process group that launchers end
-  // A launcher that ends the job signals this process too. Blocked signals wait until the death is
-  // reported.
+  // Launchers signal this process too. Blocked signals wait until the death is reported.
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
   sigset_t signals;
   ::sigfillset(&signals);
@@ -131,8 +128,8 @@ int start_guardian(const std::vector<Guarded>& guarded, const DeathAction& actio
   // All memory is allocated before the fork.
   std::vector<int> kept{action.to};
   if (action.after >= 0) kept.push_back(action.after);
-  for (const Guarded& one : guarded) {
-    for (const int fd : {one.pidfd, one.connection}) {
+  for (const Guarded& process : guarded) {
+    for (const int fd : {process.pidfd, process.connection}) {
       if (fd >= 0) kept.push_back(fd);
     }
   }
@@ -144,7 +141,7 @@ int start_guardian(const std::vector<Guarded>& guarded, const DeathAction& actio
   // Not fork(): atfork handlers of libraries must not run here.
   const long pid = ::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
   if (pid == 0) guard(guarded, action, kept, command.data());
-  if (pid < 0) throw invalid("no process to watch the ranks: ", std::strerror(errno));
+  if (pid < 0) throw invalid("cannot start the process that watches the ranks of this host: ", std::strerror(errno));
   return static_cast<int>(pid);
 }
 

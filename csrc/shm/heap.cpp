@@ -76,8 +76,9 @@ ArenaHeap::ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std:
   if (reserve > kHeapBegin) free_.add({kHeapBegin, reserve});
 }
 
-// Maps a private copy in a forked child. A child has no arenas (MADV_DONTFORK), but may have arrays
-// that are stored in this one. They keep their addresses, and the child's writes stay private.
+// Maps a private copy in a forked child. A child inherits no mapped arenas (MADV_DONTFORK), but may
+// use arrays that are stored in this one. These arrays keep their addresses, and the child's writes
+// stay private.
 void ArenaHeap::become_private() noexcept {
   forked_ = true;
   ::mmap(base_, reserve_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, fd_.get(), 0);
@@ -89,11 +90,11 @@ std::uint64_t ArenaHeap::allocate(std::size_t nbytes) {
   const std::uint64_t size = absurd ? nbytes : round_up(std::max<std::size_t>(nbytes, 1), kPage);
   const std::uint64_t limit = limit_();
   const std::lock_guard lock(mutex_);
-  if (forked_) throw invalid("a forked process has no shared memory of its own: ", wanted);
+  if (forked_) throw invalid("cannot allocate ", wanted, " in a forked process");
   const auto begin = free_.first_fit(size, limit);
   if (!begin) {
-    throw invalid("no room for ", wanted, ": of the arena's ", limit,
-                  " bytes of address space no piece of this size is free");
+    throw invalid("cannot allocate ", wanted, ": the ", limit,
+                  " bytes of address space reserved for it have no free range of this size");
   }
   const Ranges::Range piece{*begin, *begin + size};
   if (!kept_.contains(piece)) {
@@ -119,7 +120,7 @@ void ArenaHeap::free(std::uint64_t offset) {
   if (forked_) return;
   const auto found = used_.find(offset);
   if (found == used_.end())
-    throw Error(ErrorKind::internal, concat("offset ", offset, " is not allocated in this arena"));
+    throw Error(ErrorKind::internal, concat("offset ", offset, " of this rank's shared memory is not allocated"));
   free_.add(*found);
   kept_.add(*found);
   used_.erase(found);

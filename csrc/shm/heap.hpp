@@ -1,5 +1,4 @@
-// A rank's heap in its arena. It knows which addresses are free, and which free ranges still have
-// memory.
+// A rank's heap in its arena. It knows which ranges are free, and which of these still have memory.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@ class Ranges {
   void add(Range range);
   void remove(Range range);
   bool contains(Range range) const;
-  Range around(std::uint64_t address) const;  // the range that holds it, which must exist
+  Range around(std::uint64_t address) const;  // the range that contains the address; it must exist
   std::optional<std::uint64_t> first_fit(std::uint64_t nbytes, std::uint64_t limit) const;
   std::uint64_t total() const { return total_; }
 
@@ -32,8 +31,8 @@ class Ranges {
 
 class ArenaHeap {
  public:
-  // `base` is the arena, `reserve` its bytes of address space. `limit` returns how much of it all
-  // ranks have mapped.
+  // `base` is the arena's address, and `reserve` the size of its address space in bytes. `limit`
+  // returns how many of these bytes all ranks have mapped.
   ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std::function<std::uint64_t()> limit);
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);

@@ -10,15 +10,15 @@
 namespace ringcomm {
 
 inline constexpr int kSlots = 64;  // ordered streams (channels) that one arena serves
-// Per rank: slot + kSlots belongs to a channel's SubChannels.
+// Mailboxes per rank. The sub-channels of the channel in `slot` use mailbox `slot + kSlots`.
 inline constexpr int kMailboxes = 2 * kSlots;
 inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of memory outside the arena
 
-// Bytes of inline data in a mailbox: 4 KB, and the counts that are exchanged before them.
+// Bytes of inline data in a mailbox: 4 KB, and the counts that precede them.
 inline constexpr std::size_t kPayload = 4608;
 
-// Published by a rank when it arrives at a call: the little that peers must read if all descriptors
-// agree.
+// Published by a rank that arrives at a call. If all digests are equal, peers do not read the
+// descriptors.
 struct CallHeader {
   std::uint64_t digest = 0;          // hash of the descriptor (digest_of)
   std::uint64_t offset = kPrivate;   // offset of the call's array in the owner's arena
@@ -26,9 +26,9 @@ struct CallHeader {
 };
 
 // The data that a rank publishes on its host in one slot. The epoch counts this rank's arrivals; it
-// is also the futex on which peers sleep. One cache line brings a peer the epoch and the call
-// header. Headers, descriptors and payloads exist twice, for even and odd calls: a rank is never
-// more than one call ahead of a peer.
+// is also the futex on which peers sleep. The epoch and the call headers share one cache line, so a
+// peer reads both with one miss. Headers, descriptors and payloads exist twice, for even and odd
+// calls, because a rank may be one call ahead of a peer, but not more.
 struct alignas(64) Mailbox {
   std::atomic<std::uint32_t> epoch{0};
   std::atomic<std::uint32_t> sleepers{0};
@@ -37,7 +37,7 @@ struct alignas(64) Mailbox {
   CallHeader header[2];
   alignas(64) Descriptor descriptor[2];  // peers read it only if digests differ
   alignas(64) std::byte payload[2][kPayload];
-  std::uint64_t staging = kPrivate;  // the same offset, which the owner keeps for its next call
+  std::uint64_t staging = kPrivate;  // CallHeader::staging, which the owner keeps for its next call
   // Offset, in the owner's arena, of the memory through which a leader and the ranks of its host
   // exchange data (message_check.cpp). Set once; only for hosts with a leader.
   std::uint64_t leader_scratch = kPrivate;

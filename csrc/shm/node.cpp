@@ -11,7 +11,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // address space; one process maps all arenas
+constexpr std::size_t kThreadsReserve = std::size_t{8} << 30;  // address space per arena; one process maps all of them
 
 // Returns the smallest size that any rank has mapped. A rank that has not mapped its arenas yet
 // will map at least the smallest reserve, or fail.
@@ -28,7 +28,7 @@ std::uint64_t seen_by_all(const std::vector<std::byte*>& bases, std::size_t own)
 
 Node::Node(int rank, const std::vector<int>& fds, std::size_t reserve) : Node() {
   if (rank < 0 || static_cast<std::size_t>(rank) >= fds.size())
-    throw invalid("rank ", rank, " has no arena among ", fds.size());
+    throw invalid("local rank ", rank, " is not one of the ", fds.size(), " ranks with shared memory");
   take_arenas(rank, std::make_shared<Mappings>(fds, reserve), fds);
 }
 
@@ -78,11 +78,11 @@ std::uint64_t Node::offset_of(const void* data, std::size_t nbytes) const {
 
 void Node::watch(std::vector<int> pidfds) {
   if (pidfds.size() != bases_.size())
-    throw invalid("watch: ", pidfds.size(), " descriptors for ", bases_.size(), " ranks");
+    throw invalid("watch: ", pidfds.size(), " process descriptors for ", bases_.size(), " ranks");
   std::vector<FileHandle> copies;
   for (const int fd : pidfds) copies.push_back(fd < 0 ? FileHandle() : FileHandle::duplicate(fd));
   watched_ = std::move(copies);
-  if (const std::vector<int> gone = dead(); !gone.empty()) throw died_error(gone);
+  if (const std::vector<int> died = dead(); !died.empty()) throw died_error(died);
 }
 
 std::vector<int> Node::dead() const { return ended_among(watched_); }

@@ -1,7 +1,7 @@
 // A node gives this rank the memory that the ranks of its host share. Every rank owns an arena and
 // maps the arenas of all ranks.
 //
-// An arena is a memfd. Its first pages hold this rank's mailboxes, one per slot. The rest is a heap
+// An arena is a memfd. Its first pages hold the owner's mailboxes, by slot. The rest is a heap
 // that grows by fallocate, so that a refusal is an error and never SIGBUS. Addresses are (rank,
 // offset), because each rank maps arenas at different addresses. Python sends the descriptors over
 // Unix sockets (bootstrap.py); this file only maps them.
@@ -21,8 +21,8 @@ class Node {
  public:
   // Creates this rank's arena: a memfd with mailboxes. Returns the descriptor to send to peers.
   static int make_arena();
-  // Maps every rank's arena; fds[i] is local rank i's. Duplicates the descriptors; the caller keeps
-  // its own. Throws Error(invalid).
+  // Maps every rank's arena. fds[i] is the descriptor of local rank i's arena, and still belongs to
+  // the caller. Throws Error(invalid).
   Node(int rank, const std::vector<int>& fds, std::size_t reserve = std::size_t{64} << 30);
   // Creates nodes for ranks that are threads of one process. All use one mapping, so that a race
   // detector sees one address per byte.
@@ -38,15 +38,15 @@ class Node {
 
   // Allocates from this rank's heap: 4096-byte aligned, thread-safe, local. Throws Error(invalid)
   // with the number of bytes if memory is refused. A forked child keeps a private copy of allocated
-  // memory, and gets no more.
+  // memory, and cannot allocate more.
   std::uint64_t allocate(std::size_t nbytes);
   void free(std::uint64_t offset);
   std::size_t size_of(std::uint64_t offset) const;  // bytes allocated there, in pages; 0: none
-  // Returns kPrivate unless it is completely in this rank's arena.
+  // Returns the offset of the data in this rank's arena; kPrivate if any of it is outside the heap.
   std::uint64_t offset_of(const void* data, std::size_t nbytes) const;
 
-  // Watches processes: a pidfd per local rank (-1: none, or this rank). Throws Error(peer_lost)
-  // with the local ranks that died.
+  // Watches processes, given one pidfd per local rank (-1: none, or this rank). Throws
+  // Error(peer_lost) if some have ended already.
   void watch(std::vector<int> pidfds);
   std::vector<int> dead() const;  // local ranks of ended processes
 

@@ -1,5 +1,5 @@
-// Finds the faster of two paths on this machine by using both, because the ratio between them
-// differs widely between machines.
+// Finds the faster of two paths by measuring both, because the ratio of their times differs widely
+// between machines.
 #pragma once
 
 #include <algorithm>
@@ -28,40 +28,41 @@ class PathTuner {
   bool use_second(std::size_t kind) const {
     const auto found = kinds_.find(kind);
     if (found == kinds_.end()) return false;
-    const Kind& one = found->second;
-    const std::uint64_t turn = one.calls / kTurn;
+    const Kind& statistics = found->second;
+    const std::uint64_t turn = statistics.calls / kTurn;
     if (turn < kTurns) return turn % 2 == 1;
     const std::uint64_t since = turn - kTurns;
     const bool soon = since == 4 || since == 16;
-    return one.better != (soon || turn % again(one.slowest) == 0);
+    return statistics.better != (soon || turn % again(statistics.slowest) == 0);
   }
   Times report(std::size_t kind) { return kinds_[kind].mine; }
   // Called once per call, with each path's largest time over all ranks.
   void merge(std::size_t kind, const Times& slowest) {
-    Kind& one = kinds_[kind];
-    one.slowest = slowest;
-    ++one.calls;
+    Kind& statistics = kinds_[kind];
+    statistics.slowest = slowest;
+    ++statistics.calls;
     const bool better = slowest[1] * times_ < slowest[0];
     // A changed decision is tested again soon: delayed calls may have caused it.
-    if (better != std::exchange(one.better, better)) one.calls = std::min(one.calls, kTurns * kTurn);
+    if (better != std::exchange(statistics.better, better))
+      statistics.calls = std::min(statistics.calls, kTurns * kTurn);
   }
   // Records the time per byte of one call of this rank.
   void record(std::size_t kind, bool use_second, double time) {
-    Kind& one = kinds_[kind];
-    Last& last = one.last[use_second ? 1 : 0];
+    Kind& statistics = kinds_[kind];
+    Last& last = statistics.last[use_second ? 1 : 0];
     last.times[last.number++ % kLast] = static_cast<float>(time);
-    one.mine[use_second ? 1 : 0] = last.median();
+    statistics.mine[use_second ? 1 : 0] = last.median();
   }
 
  private:
-  // Calls per batch, and the number of recent calls that the median is taken of: other processes
-  // or the system delay some calls.
+  // Calls per batch; number of recent calls of which the median time is used. The median ignores
+  // calls that other processes or the system delayed.
   static constexpr std::size_t kTurn = 5, kLast = 9;
   static constexpr std::uint64_t kTurns = 4;
   static constexpr float kAgain = 64, kMost = 2;
 
-  // Returns every how many batches the other path is retried. The more time a retry loses, the
-  // rarer it is.
+  // Returns the number of batches between retries of the slower path, which grows with the time
+  // that a retry loses.
   static std::uint64_t again(const Times& slowest) {
     const auto [less, more] = std::minmax(slowest[0], slowest[1]);
     const float times = less > 0 ? std::min(more / less, kMost) : 1;

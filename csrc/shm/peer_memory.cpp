@@ -1,5 +1,4 @@
-// Reads peers' memory with process_vm_readv. A random number proves that a process id means the
-// expected process.
+// Reads peers' memory by process_vm_readv. A random number proves that a process id is the peer's.
 #include "shm/peer_memory.hpp"
 
 #include <sys/uio.h>
@@ -33,8 +32,7 @@ PeerMemory::PeerMemory() : secret_(random_number()) {}
 MemoryCard PeerMemory::card() const { return {::getpid(), reinterpret_cast<std::uint64_t>(&secret_), secret_}; }
 
 bool PeerMemory::read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes) {
-  // Ranks that are threads use it too: the peer may unmap the memory meanwhile, and a plain copy
-  // would crash.
+  // Used between threads too: a plain copy would crash if the peer unmapped the memory meanwhile.
   return read_process(card.pid, from, into, nbytes);
 }
 

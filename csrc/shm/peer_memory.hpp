@@ -7,8 +7,7 @@
 
 namespace ringcomm {
 
-// Published by a rank, so that peers can test whether they can read its memory, and whether it is
-// that rank's.
+// Published by a rank, so that peers can test whether they can read its memory.
 struct MemoryCard {
   std::int64_t pid = 0;
   std::uint64_t address = 0, secret = 0;  // address of the secret, and its value
@@ -18,8 +17,7 @@ class PeerMemory {
  public:
   PeerMemory();
   MemoryCard card() const;
-  // Reads a peer's memory into this process. Returns false if the memory cannot be read, completely
-  // or in part.
+  // Reads a peer's memory. Returns false if the memory cannot be read, completely or in part.
   static bool read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes);
   static bool readable(const MemoryCard& card);  // costs a system call; call it once
 

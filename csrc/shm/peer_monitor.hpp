@@ -1,11 +1,11 @@
-// Detects peers that left, failed or died, and makes the errors that explain it. Every wait for a
-// peer uses it.
+// Detects peers that left, failed or died, and makes the errors that report them.
 //
 // A rank ends its participation in one of three ways. It leaves: it closes the communicator or ends
-// its script, and publishes that first, in its state in shared memory or in a goodbye message. It
-// fails: a call was interrupted or met an error, and it publishes that in its state. It dies: its
-// process ends without a message, which only processes of its host can detect. Every wait for a
-// peer checks for all three, at most once in kLookEvery, and throws the error that is made here.
+// its script. Before that, it publishes its departure in its state in shared memory or in a goodbye
+// message. It fails: a call was interrupted or met an error, and the rank publishes the failure in
+// its state. It dies: its process ends without a message, which only processes of its host can
+// detect. Every wait for a peer checks for all three, at most once in kLookEvery, and throws the
+// error that is made here.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ class PeerMonitor {
   bool watches() const { return !rank_of_.empty(); }
   bool due() { return due_.at(now_ns()); }  // true if the next check is due
   // Returns ranks that have died: their process had ended at the previous check too, and
-  // `has_left(rank)` is false. Between two checks, the goodbye message of a rank that left and then
-  // ended arrives.
+  // `has_left(rank)` is false. One check does not suffice, because the goodbye message of a rank
+  // that left may arrive a little after its process has ended.
   template <class HasLeft>
   std::vector<int> dead(HasLeft&& has_left) {
     std::vector<int> now = ended(has_left), found;

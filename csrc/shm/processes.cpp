@@ -28,14 +28,14 @@ std::vector<int> Processes::dead() const {
 
 // A pidfd becomes readable when its process ends, even before a parent has waited for it.
 std::vector<int> ended_among(std::span<const FileHandle> pidfds) {
-  std::vector<pollfd> asked;
-  for (const FileHandle& fd : pidfds) asked.push_back({fd.get(), POLLIN, 0});  // poll ignores negative descriptors
-  while (::poll(asked.data(), asked.size(), 0) < 0) {
+  std::vector<pollfd> polled;
+  for (const FileHandle& fd : pidfds) polled.push_back({fd.get(), POLLIN, 0});  // poll ignores negative descriptors
+  while (::poll(polled.data(), polled.size(), 0) < 0) {
     if (errno != EINTR) return {};
   }
   std::vector<int> ended;
-  for (std::size_t i = 0; i < asked.size(); ++i) {
-    if (asked[i].revents & (POLLIN | POLLHUP)) ended.push_back(static_cast<int>(i));
+  for (std::size_t i = 0; i < polled.size(); ++i) {
+    if (polled[i].revents & (POLLIN | POLLHUP)) ended.push_back(static_cast<int>(i));
   }
   return ended;
 }

@@ -1,5 +1,4 @@
-// Watches processes of this host, and reports which of them have ended. Thread-safe. PeerMonitor
-// uses it.
+// Watches processes of this host, and reports which have ended. Thread-safe. For PeerMonitor.
 #pragma once
 
 #include <map>

@@ -1,5 +1,4 @@
-// Implements the redirected posix_memalign and free: they ask the pools that serve, then the C
-// library.
+// Implements the redirected posix_memalign and free: they use the pools, then the C library.
 #include "shm/served_memory.hpp"
 
 #include <algorithm>
@@ -30,33 +29,35 @@ struct Served {
   std::mutex mutex;
   Servers servers;
   std::atomic<bool> serving{false};  // at least one pool serves
-  // The range that holds all blocks ever allocated here: a cheap test for nearly every free().
+  // The range that contains all blocks ever allocated here. Most calls of free() have an address
+  // outside it, and need no lookup.
   std::atomic<std::uintptr_t> low{~std::uintptr_t{0}}, high{0};
   const AtFork fork{0, {[this] { mutex.lock(); }, [this] { mutex.unlock(); }}};
 };
 
 Served& served() {
-  static Served* const one = new Served;
-  return *one;
+  static Served* const served = new Served;
+  return *served;
 }
 
 // Removes pools that neither serve nor have blocks in use. The mutex must be held. The caller must
-// destroy the result after it has released the mutex. The destructor of a pool waits for a fork in
-// progress, which waits for the mutex.
+// destroy the result after it has released the mutex. Otherwise a deadlock is possible: the
+// destructor of a pool waits for a fork in progress, and the fork waits for the mutex.
 [[nodiscard]] Servers take_empty(Served& all) {
-  const auto over = std::stable_partition(all.servers.begin(), all.servers.end(),
-                                          [](const Server& one) { return one.serves || one.pool->in_use() > 0; });
+  const auto over = std::stable_partition(all.servers.begin(), all.servers.end(), [](const Server& server) {
+    return server.serves || server.pool->in_use() > 0;
+  });
   Servers empty(std::make_move_iterator(over), std::make_move_iterator(all.servers.end()));
   all.servers.erase(over, all.servers.end());
   return empty;
 }
 
-// Allocates from the newest pool that has a block; null if none has. The mutex must be held. Newest
-// first, so that the creator of a pool can test it.
+// Allocates from the newest pool that has a block; returns null if no pool has one. The mutex must
+// be held. The newest pool is first, so that its creator can test whether it serves.
 void* take(Served& all, std::size_t nbytes) {
-  for (auto one = all.servers.rbegin(); one != all.servers.rend(); ++one) {
-    if (!one->serves) continue;
-    if (void* const block = one->pool->take(nbytes)) return block;
+  for (auto server = all.servers.rbegin(); server != all.servers.rend(); ++server) {
+    if (!server->serves) continue;
+    if (void* const block = server->pool->take(nbytes)) return block;
   }
   return nullptr;
 }
@@ -88,7 +89,7 @@ void served_free(void* block) {
   Servers empty;
   const std::lock_guard lock(all.mutex);
   const bool ours = std::any_of(all.servers.begin(), all.servers.end(),
-                                [&](const Server& one) { return one.pool->give_back(block); });
+                                [&](const Server& server) { return server.pool->give_back(block); });
   if (!ours) return ::free(block);
   empty = take_empty(all);
 }
@@ -104,17 +105,17 @@ void serve_no_more_from(const BlockPool& pool) {
   Served& all = served();
   Servers empty;
   const std::lock_guard lock(all.mutex);
-  for (Server& one : all.servers) {
-    if (one.pool.get() == &pool) one.serves = false;
+  for (Server& server : all.servers) {
+    if (server.pool.get() == &pool) server.serves = false;
   }
-  all.serving = std::any_of(all.servers.begin(), all.servers.end(), [](const Server& one) { return one.serves; });
+  all.serving = std::any_of(all.servers.begin(), all.servers.end(), [](const Server& server) { return server.serves; });
   empty = take_empty(all);
 }
 
 bool serve_library(std::string_view library) {
   const auto allocations = imports(library, "posix_memalign"), frees = imports(library, "free");
   if (allocations.empty() || frees.empty()) return false;
-  // Redirects free first, because another thread may allocate between the two.
+  // Redirects free first, because another thread may allocate between the two redirections.
   return redirect(frees, reinterpret_cast<void*>(&served_free)) &&
          redirect(allocations, reinterpret_cast<void*>(&served_memalign));
 }

@@ -1,9 +1,9 @@
 // Provides posix_memalign and free for a library that has no hook for allocators. Large blocks of
-// registered sizes come from this rank's arena, all other blocks from the C library.
+// registered sizes are allocated in this rank's arena, all other blocks by the C library.
 //
-// The functions have no argument that names a pool, so all pools that serve are tried, by size.
-// This state outlives its creators. A block may be freed long after its job has ended: in any
-// thread, during process exit, or in a forked child.
+// The functions have no argument that names a pool, so they try all pools that serve this size. The
+// state here outlives the creators of pools: a block may be freed long after its job has ended, in
+// any thread, during process exit, or in a forked child.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace ringcomm {
 
-// Redirects the library's calls to these functions; imports() defines how a library is named. It
-// lasts for the life of the process, because memory from here must be freed here. Returns false if
-// the library imports no such function, or if the system refuses.
+// Redirects the library's calls to served_memalign() and served_free(), until the process ends,
+// because memory from here must be freed here. imports() defines how a library is named. Returns
+// false if the library does not import both functions, or if the system refuses.
 bool serve_library(std::string_view library);
 
 // Adds a pool: blocks are allocated from it from now on.

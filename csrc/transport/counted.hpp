@@ -1,5 +1,4 @@
-// A transport that counts the traffic of another one: messages sent (when posted) and received
-// (when complete).
+// Counts the traffic of a transport: messages sent (when posted) and received (when complete).
 #pragma once
 
 #include <memory>

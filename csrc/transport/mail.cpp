@@ -1,5 +1,4 @@
-// Implements Mail: starts a receive for each message that a probe finds, and delivers each sender's
-// messages in order.
+// Implements Mail: receives each message that a probe finds, and keeps the order of each sender.
 #include "transport/mail.hpp"
 
 #include <set>
@@ -9,68 +8,68 @@ namespace ringcomm {
 
 void Mail::send(int peer, std::vector<std::byte> bytes) {
   if (closed_) return;
-  std::list<Moving> one;
-  Moving& message = one.emplace_back(Moving{kNoTicket, {peer, std::move(bytes)}});
-  message.ticket = transport_.send(peer, tag_, message.letter.bytes.data(), message.letter.bytes.size());
-  going_.splice(going_.end(), one);
+  std::list<Transfer> single;
+  Transfer& transfer = single.emplace_back(Transfer{kNoTicket, {peer, std::move(bytes)}});
+  transfer.ticket = transport_.send(peer, tag_, transfer.message.bytes.data(), transfer.message.bytes.size());
+  sending_.splice(sending_.end(), single);
 }
 
 void Mail::collect() {
   for (Found found; transport_.probe(kAnyPeer, tag_, found);) {
-    Moving& message = coming_.emplace_back(Moving{kNoTicket, {found.arrival.peer, {}}});
-    message.letter.bytes.resize(found.arrival.nbytes);
-    message.ticket = transport_.receive(found, message.letter.bytes.data());
+    Transfer& transfer = receiving_.emplace_back(Transfer{kNoTicket, {found.arrival.peer, {}}});
+    transfer.message.bytes.resize(found.arrival.nbytes);
+    transfer.ticket = transport_.receive(found, transfer.message.bytes.data());
   }
 }
 
-std::optional<Letter> Mail::receive() {
+std::optional<MailMessage> Mail::receive() {
   if (closed_) return std::nullopt;
-  if (auto letter = take()) return letter;
+  if (auto message = take()) return message;
   collect();
   if (!moving()) return std::nullopt;
   transport_.poll();
   return take();
 }
 
-std::optional<Letter> Mail::take() {
+std::optional<MailMessage> Mail::take() {
   std::set<int> late;  // ranks with an earlier, incomplete message
-  for (auto message = coming_.begin(); message != coming_.end(); ++message) {
-    const int peer = message->letter.peer;
+  for (auto transfer = receiving_.begin(); transfer != receiving_.end(); ++transfer) {
+    const int peer = transfer->message.peer;
     if (late.contains(peer)) continue;
-    message->arrived = message->arrived || transport_.done(message->ticket);
-    if (!message->arrived) {
+    transfer->arrived = transfer->arrived || transport_.done(transfer->ticket);
+    if (!transfer->arrived) {
       late.insert(peer);
       continue;
     }
-    Letter letter = std::move(message->letter);
-    coming_.erase(message);
-    return letter;
+    MailMessage message = std::move(transfer->message);
+    receiving_.erase(transfer);
+    return message;
   }
   return std::nullopt;
 }
 
 void Mail::advance() {
-  std::erase_if(going_, [&](const Moving& message) { return transport_.done(message.ticket); });
+  std::erase_if(sending_, [&](const Transfer& transfer) { return transport_.done(transfer.ticket); });
 }
 
 void Mail::forget(int peer) {
-  for (Moving& message : going_) {
-    if (message.letter.peer != peer) continue;
-    transport_.cancel(message.ticket);
-    kept_.push_back(std::move(message.letter));
+  for (Transfer& transfer : sending_) {
+    if (transfer.message.peer != peer) continue;
+    transport_.cancel(transfer.ticket);
+    kept_.push_back(std::move(transfer.message));
   }
-  std::erase_if(going_, [&](const Moving& message) { return message.letter.peer == peer; });
+  std::erase_if(sending_, [&](const Transfer& transfer) { return transfer.message.peer == peer; });
 }
 
 void Mail::close() noexcept {
   closed_ = true;
-  for (const Moving& message : coming_) {
-    if (!message.arrived) transport_.cancel(message.ticket);
+  for (const Transfer& transfer : receiving_) {
+    if (!transfer.arrived) transport_.cancel(transfer.ticket);
   }
-  for (const Moving& message : going_) transport_.cancel(message.ticket);
-  coming_.clear();
-  for (Moving& message : going_) kept_.push_back(std::move(message.letter));
-  going_.clear();
+  for (const Transfer& transfer : sending_) transport_.cancel(transfer.ticket);
+  receiving_.clear();
+  for (Transfer& transfer : sending_) kept_.push_back(std::move(transfer.message));
+  sending_.clear();
 }
 
 }  // namespace ringcomm

@@ -1,5 +1,4 @@
-// Implements the transport over MPI. Each message is a nonblocking MPI operation; poll() completes
-// them with MPI_Testsome.
+// Implements the transport over MPI. Messages are nonblocking operations; poll() is MPI_Testsome.
 #include "transport/mpi.hpp"
 
 #include <algorithm>
@@ -78,7 +77,7 @@ class MpiTransport final : public Transport {
     int flag = 0;
     const int source = peer == kAnyPeer ? library_.any_source : peer;
     const int code = mpi_.improbe(source, tag, comm_, &flag, &message, one_status_.data());
-    if (code != library_.success) throw failure("looking for messages of", peer, code);
+    if (code != library_.success) throw failure("probing for messages from", peer, code);
     if (!flag) return false;
     found = {arrival_of(one_status_.data()), mpi::bits_of(message)};
     return true;
@@ -115,12 +114,13 @@ class MpiTransport final : public Transport {
     return true;
   }
 
-  // MPI cancels receives but not sends. A receive that has matched already runs to its end, for
-  // which this function waits a limited time. So the caller owns the buffer again on return, unless
-  // the peer died. Messages that remain become orphans.
-  // Beware: a message much longer than its receive is an error in every MPI. Before it reports the
-  // error, Open MPI 5.0 between ranks of one host has written past the receive's end. Callers
-  // compare sizes before they send.
+  // MPI can cancel receives, but neither sends nor receives that are already matched. This function
+  // waits a limited time until a receive is cancelled or complete. So on return the caller owns a
+  // receive's buffer again, unless the peer died. Sends, and receives that do not end in time,
+  // become orphans.
+  // Beware: a message longer than its receive is an error in every MPI. If it is much longer, Open
+  // MPI 5.0 between ranks of one host writes past the end of the receive buffer before it reports
+  // the error. Callers compare sizes before they send.
   void cancel(Ticket ticket) noexcept override {
     if (!slots_.holds(ticket)) return;
     Slot& slot = slots_[ticket];
@@ -134,7 +134,7 @@ class MpiTransport final : public Transport {
   }
 
  private:
-  static constexpr std::int64_t kPatience = 2'000'000'000;  // ns that all cancels of one transport may wait together
+  static constexpr std::int64_t kPatience = 2'000'000'000;  // ns in total that cancels of a transport may wait
 
   static int number_at(const std::byte* address) {
     int value = 0;
@@ -146,9 +146,9 @@ class MpiTransport final : public Transport {
     std::array<char, 8192> text{};  // longer than any MPI_MAX_ERROR_STRING
     int length = 0;
     if (mpi_.error_string(code, text.data(), &length) != library_.success) length = 0;
-    const std::string who = peer == kAnyPeer ? "any rank" : "rank " + std::to_string(peer);
+    const std::string peer_text = peer == kAnyPeer ? "any rank" : "rank " + std::to_string(peer);
     const std::string why = length > 0 ? std::string(text.data()) : "error code " + std::to_string(code);
-    return Error(ErrorKind::transport, concat("MPI failed while ", doing, " ", who, ": ", why),
+    return Error(ErrorKind::transport, concat("MPI failed while ", doing, " ", peer_text, ": ", why),
                  peer == kAnyPeer ? std::vector<int>{} : std::vector<int>{peer});
   }
 
@@ -173,8 +173,8 @@ class MpiTransport final : public Transport {
     slot.nbytes = arrival.nbytes;
   }
 
-  // Counts a received message. A cancelled receive has no message; a failed one had a message,
-  // which MPI dropped.
+  // Counts a received message. A cancelled receive received none. A failed receive counts, because
+  // MPI has dropped its message.
   void count_received(const Slot& slot, const std::byte* outcome) {
     int cancelled = 0;
     if (slot.orphan) mpi_.test_cancelled(outcome, &cancelled);
@@ -237,8 +237,8 @@ class MpiTransport final : public Transport {
     requests_.drop(ticket);
   }
 
-  // Returns whether MPI is finalized: Python objects may outlive MPI, and then there is nothing to
-  // withdraw.
+  // Returns whether MPI is finalized. Python objects may outlive MPI; then no message can be
+  // cancelled.
   bool finalized() const {
     int over = 0;
     mpi_.finalized(&over);
@@ -274,14 +274,14 @@ std::unique_ptr<Transport> make_mpi_transport(const MpiLibrary& library, std::ui
                                               int tag_limit) {
   const std::size_t room = library.status_size;
   if (room < sizeof(int) || std::max(library.status_source_offset, library.status_error_offset) > room - sizeof(int))
-    throw invalid("an MPI status of ", room, " bytes cannot be understood");
+    throw invalid("this MPI library is not supported: its MPI_Status has ", room, " bytes");
   switch (library.handle_size) {
     case sizeof(std::int32_t):
       return std::make_unique<MpiTransport<std::int32_t>>(library, comm, rank, size, tag_limit);
     case sizeof(void*):
       return std::make_unique<MpiTransport<void*>>(library, comm, rank, size, tag_limit);
     default:
-      throw invalid("MPI handles of ", library.handle_size, " bytes are unknown");
+      throw invalid("this MPI library is not supported: its handles have ", library.handle_size, " bytes");
   }
 }
 

@@ -1,5 +1,4 @@
-// Holds the MPI functions that the transport calls, found by name in a library that is already
-// loaded.
+// Holds the MPI functions that the transport calls, found by name in the loaded library.
 #pragma once
 
 #include <dlfcn.h>
@@ -63,15 +62,15 @@ struct Functions {
   }
 };
 
-// Returns the address of Open MPI's flag for yielding in its progress loop (mpi_yield_when_idle,
-// or more ranks than cores). MPI_Init sets it. Null for other MPI libraries.
+// Returns the address of a flag that MPI_Init of Open MPI sets: its progress loop yields, because
+// of mpi_yield_when_idle or because there are more ranks than cores. Null for other MPI libraries.
 inline const bool* yields_when_idle(void* library) {
   return static_cast<const bool*>(dlsym(library, "opal_progress_yield_when_idle"));
 }
 
 // Returns whether MPI reports that it accepts addresses of CUDA devices. Open MPI, MVAPICH and
-// newer MPICH have the first function, older MPICH only the second. A library with neither accepts
-// none.
+// newer MPICH have the first function, older MPICH only the second. A library with neither function
+// accepts no device address.
 inline bool takes_device_memory(void* library) {
   constexpr int kCuda = 0;  // MPIX_GPU_SUPPORT_CUDA
   const auto supports = reinterpret_cast<int (*)()>(dlsym(library, "MPIX_Query_cuda_support"));

@@ -32,8 +32,7 @@ class Requests {
     tickets_.clear();
   }
 
-  // Finds completed requests and returns MPI's code. They stay in the arrays until they are
-  // dropped.
+  // Finds completed requests, which stay in the arrays until dropped. Returns MPI's code.
   int test(const Functions<Handle>& mpi, int& ended) {
     return mpi.testsome(static_cast<int>(size()), requests_.data(), &ended, indices_.data(), statuses_.data());
   }

@@ -13,7 +13,7 @@ namespace ringcomm {
 inline void check_message(const Transport& transport, int peer, int tag, std::size_t nbytes) {
   if (peer >= 0 && peer < transport.size() && tag >= 0 && tag < transport.tag_limit() && nbytes <= kLongestMessage)
     return;
-  throw Error(ErrorKind::internal, concat("no such message: peer ", peer, ", tag ", tag, ", ", nbytes, " bytes"));
+  throw Error(ErrorKind::internal, concat("invalid message: peer ", peer, ", tag ", tag, ", ", nbytes, " bytes"));
 }
 
 template <class Slot>
@@ -36,13 +36,12 @@ class Slots {
     used_[static_cast<std::size_t>(ticket)] = false;
     free_.push_back(ticket);
   }
-  // Returns whether a ticket names a message; false for a finished ticket, or one that never
-  // existed.
+  // Returns whether a ticket names a message: false if it has finished or never existed.
   bool holds(Ticket ticket) const {
     return ticket >= 0 && static_cast<std::size_t>(ticket) < slots_.size() && used_[static_cast<std::size_t>(ticket)];
   }
   Slot& at(Ticket ticket) {
-    if (!holds(ticket)) throw Error(ErrorKind::internal, "no such ticket: " + std::to_string(ticket));
+    if (!holds(ticket)) throw Error(ErrorKind::internal, "ticket " + std::to_string(ticket) + " names no message");
     return (*this)[ticket];
   }
   Slot& operator[](Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }

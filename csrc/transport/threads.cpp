@@ -65,7 +65,7 @@ class ThreadsTransport final : public Transport {
       if (nbytes > 0) std::memcpy(message->eager.get(), data, nbytes);
       message->data = message->eager.get();
       slots_[ticket].state = State::complete;
-      news_ = true;
+      completed_ = true;
     } else {
       slots_[ticket].message = message;
       sends_.push_back(ticket);
@@ -110,9 +110,9 @@ class ThreadsTransport final : public Transport {
     Slot& slot = slots_[ticket];
     slot = {.receiving = true, .peer = found.arrival.peer, .data = data, .nbytes = found.arrival.nbytes};
     const auto message = found_.extract(found.message);
-    if (message.empty()) throw Error(ErrorKind::internal, "a message that was found is received twice");
+    if (message.empty()) throw Error(ErrorKind::internal, "a probed message is received twice");
     if (!take(slot, *message.mapped())) slot.state = State::failed;  // the sender has withdrawn it
-    news_ = true;
+    completed_ = true;
     return ticket;
   }
 
@@ -120,7 +120,7 @@ class ThreadsTransport final : public Transport {
     collect();
     reap();
     if (hub_->kills() != kills_seen_) forget_killed();
-    return std::exchange(news_, false);
+    return std::exchange(completed_, false);
   }
 
   bool done(Ticket ticket, Arrival* arrival) override {
@@ -131,10 +131,10 @@ class ThreadsTransport final : public Transport {
     const Arrival what{slot.peer, slot.nbytes, slot.receiving};
     slots_.give(ticket);
     if (truncated) {
-      throw Error(
-          ErrorKind::transport,
-          concat("truncated: the message of rank ", what.peer, ", ", what.nbytes, " bytes, is longer than its receive"),
-          {what.peer});
+      throw Error(ErrorKind::transport,
+                  concat("truncated: the message from rank ", what.peer, " (", what.nbytes,
+                         " bytes) is longer than its receive"),
+                  {what.peer});
     }
     if (state == State::failed) throw lost(what.peer);
     if (arrival) *arrival = what;
@@ -186,7 +186,7 @@ class ThreadsTransport final : public Transport {
       }
       const std::shared_ptr<Message> message = std::move(*it);
       it = unexpected_.erase(it);
-      if (take(slot, *message)) return news_ = true;
+      if (take(slot, *message)) return completed_ = true;
     }
     return false;
   }
@@ -207,7 +207,7 @@ class ThreadsTransport final : public Transport {
         unexpected_.push_back(std::move(message));
       } else if (take(slots_[*found], *message)) {
         posted_.erase(found);
-        news_ = true;
+        completed_ = true;
       }
     }
     incoming_.clear();
@@ -225,13 +225,13 @@ class ThreadsTransport final : public Transport {
       slot.message.reset();
       return true;
     });
-    news_ |= taken > 0;
+    completed_ |= taken > 0;
   }
 
   // After a kill: fails the messages that wait for a lost rank.
   void forget_killed() {
     kills_seen_ = hub_->kills();
-    const auto doomed = [&](Ticket ticket) {
+    const auto fails_now = [&](Ticket ticket) {
       Slot& slot = slots_[ticket];
       if (!hub_->killed(slot.peer) && !hub_->killed(rank_)) return false;
       if (slot.message) slot.message->withdraw();
@@ -239,8 +239,8 @@ class ThreadsTransport final : public Transport {
       slot.message.reset();
       return true;
     };
-    const std::size_t gone = std::erase_if(posted_, doomed) + std::erase_if(sends_, doomed);
-    news_ |= gone > 0;
+    const std::size_t failures = std::erase_if(posted_, fails_now) + std::erase_if(sends_, fails_now);
+    completed_ |= failures > 0;
   }
 
   std::shared_ptr<ThreadsHub> hub_;
@@ -255,18 +255,18 @@ class ThreadsTransport final : public Transport {
   std::uint64_t arrived_seen_ = 0, completed_seen_ = 0;
   int kills_seen_ = 0;
   MessageCounts counts_;
-  bool news_ = false;  // an operation completed since the last poll()
+  bool completed_ = false;  // an operation completed since the last poll()
 };
 
 void require_member(const ThreadsHub& hub, int rank) {
   if (rank >= 0 && rank < hub.size()) return;
-  throw invalid("rank ", rank, " is not one of ", hub.size());
+  throw invalid("rank ", rank, " is not one of the ", hub.size(), " ranks");
 }
 
 }  // namespace
 
 std::shared_ptr<ThreadsHub> make_threads_hub(int size) {
-  if (size < 1) throw invalid("a hub needs at least one rank");
+  if (size < 1) throw invalid("a group of threads needs at least one rank");
   return std::make_shared<ThreadsHub>(size);
 }
 

@@ -1,5 +1,4 @@
-// Provides a transport between threads of one process as ranks: for tests, and for teaching without
-// MPI.
+// Provides a transport between threads as ranks of one process, for tests and for use without MPI.
 #pragma once
 
 #include <memory>

@@ -14,8 +14,8 @@
 namespace ringcomm {
 namespace threads {
 
-// State of a rendezvous. `offered`: the receiver may start to copy. The first change from `offered`
-// decides: by the receiver (copying) or by the sender (withdrawn).
+// State of a rendezvous. A message is `offered` first. The receiver changes this to `copying`, then
+// to `copied`; the sender, to `withdrawn`. The first change from `offered` decides.
 enum class Handover : int { offered, copying, copied, withdrawn };
 
 struct Message {
@@ -36,7 +36,7 @@ struct Message {
 struct Inbox {
   std::mutex mutex;
   std::vector<std::shared_ptr<Message>> messages;
-  std::atomic<std::uint64_t> arrived{0};    // messages ever put here: shows without a lock whether there are new ones
+  std::atomic<std::uint64_t> arrived{0};    // messages ever put here; shows without the lock that there are new ones
   std::atomic<std::uint64_t> completed{0};  // rendezvous sends of this rank that a receiver has copied
 };
 

@@ -24,7 +24,7 @@ struct Arrival {
 // A message that a probe has found and removed from the queue, to be received once.
 struct Found {
   Arrival arrival;
-  std::uint64_t message = 0;  // the transport's identifier for it
+  std::uint64_t message = 0;  // the transport's identifier for the message
 };
 
 struct MessageCounts {
@@ -51,15 +51,14 @@ class Transport {
   virtual Ticket receive(const Found& found, void* data) = 0;  // receives the complete message
 
   virtual bool poll() = 0;                       // makes progress; true if an operation completed
-  virtual bool yields() const { return false; }  // an idle poll() already yields the core
+  virtual bool yields() const { return false; }  // true if an idle poll() yields the core
   // Returns true once the message is complete, which ends its ticket. Throws Error(transport |
   // peer_lost) for a failed message.
   virtual bool done(Ticket ticket, Arrival* arrival = nullptr) = 0;
-  // Cancels an unwanted receive, or any operation after an error. Ignores kNoTicket and finished
-  // tickets.
+  // Cancels an unwanted receive, or any operation after an error. Ignores tickets of no message.
   virtual void cancel(Ticket ticket) noexcept = 0;
   virtual std::size_t in_flight() const = 0;
-  // According to the library itself, buffers of messages may be a GPU's.
+  // Returns true if the library reports that buffers of messages may be in GPU memory.
   virtual bool takes_device_memory() const { return false; }
 
   // Returns the messages sent to each rank, and received from each, since the transport was

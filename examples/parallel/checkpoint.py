@@ -1,4 +1,4 @@
-"""Writes and reads a checkpoint of sharded weights: every rank writes its part; any number of ranks reads it.
+"""Writes a checkpoint of sharded weights, a part per rank, and reads it on any number of ranks.
 
 mpiexec -n 4 python examples/parallel/checkpoint.py --save FOLDER
 mpiexec -n 2 python examples/parallel/checkpoint.py --load FOLDER

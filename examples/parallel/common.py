@@ -1,4 +1,4 @@
-"""Common parts of the recipes: a small model, data, the reference training in one process, and the comparison."""
+"""Common parts of the recipes: model, data, reference training in one process, comparison."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def alone(
 
 
 def the_first(_step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns one batch for every step, for libraries that distribute a data set's samples to the ranks themselves."""
+    """Returns one batch per step, for libraries that distribute samples to ranks themselves."""
     return batch(0)
 
 
@@ -81,9 +81,7 @@ def loader(size: int) -> DataLoader:
 def compare(
     got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], within: float = 1e-5, to: str = "one process"
 ) -> None:
-    """Prints the largest difference between the ranks' tensors and the reference; exits with status 1 if it is too
-    large.
-    """
+    """Prints the largest difference to the reference; exits with status 1 if it is too large."""
     far = max((float((got[name] - expected[name]).abs().max()) for name in got), default=0.0)
     worst = torch.tensor([far])
     assert dist.get_backend() == "ringcomm"

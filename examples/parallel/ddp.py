@@ -1,8 +1,9 @@
-"""Data parallelism: every rank has the complete model and a part of the batch; backward averages the gradients.
+"""Data parallelism: every rank has the model and a shard; backward averages the gradients.
 
     mpiexec -n 2 python examples/parallel/ddp.py [--compression int8]
 
-With --compression, buckets are sent between hosts in a wire format (within a host, ringcomm encodes nothing).
+With --compression, buckets are sent between hosts in a wire format (within a host, ringcomm encodes
+nothing).
 """
 
 import argparse

@@ -1,11 +1,12 @@
 """Trains by post-local SGD (Lin et al., arXiv:1808.07217), which needs fewer messages.
 
-The ranks average gradients in the first steps. Then every rank steps alone, and the ranks average the weights at
-intervals.
+The ranks average gradients in the first steps. Then every rank steps alone, and the ranks average
+the weights at intervals.
 
     mpiexec -n 2 python examples/parallel/local_sgd.py
 
-The result differs from that of one process. The program checks that all ranks end with equal weights.
+The result differs from that of one process. The program checks that all ranks end with equal
+weights.
 """
 
 import torch

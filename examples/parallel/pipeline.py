@@ -1,17 +1,19 @@
-"""Pipeline parallelism: each rank has some layers; a batch is divided into micro-batches, so that all ranks have work.
+"""Pipeline parallelism: each rank has some layers, and works on micro-batches of each batch.
 
     mpiexec -n 2 python examples/parallel/pipeline.py --schedule gpipe|1f1b|interleaved|zb
 
-gpipe (Huang et al., arXiv:1811.06965): all micro-batches forward, then all backward; a rank keeps the activations of
-all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): alternates forward and backward as soon as possible; a rank
-keeps the activations of at most as many micro-batches as there are stages. interleaved: each rank has several stages,
-which are further apart, so that the pipeline fills sooner. zb (Qi et al., arXiv:2401.10241): divides backward into the
-gradients of inputs and those of weights; the latter fill the remaining gaps.
+gpipe (Huang et al., arXiv:1811.06965): all micro-batches forward, then all backward; a rank keeps
+the activations of all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): alternates forward
+and backward as soon as possible; a rank keeps the activations of at most one micro-batch per stage.
+interleaved: each rank has several non-adjacent stages, so that the pipeline fills sooner. zb (Qi et
+al., arXiv:2401.10241): divides backward into the gradients of inputs and those of weights; the
+latter fill the remaining gaps.
 
-The bubble is the share of time in which a rank is idle: (stages - 1) / (micro-batches + stages - 1) for gpipe and 1f1b
-if all stages take equally long. The program prints the measured bubble of the last of four steps: 1 - busy / total.
---draw FILE.png draws that step: the computations of each rank, and, from ringcomm's timeline, its waits for messages.
-Layers should then be so large that computation takes most of the time: WIDTH=1024 in the environment.
+The bubble is the share of time in which a rank is idle: (stages - 1) / (micro-batches + stages - 1)
+for gpipe and 1f1b if all stages take the same time. The program prints the measured bubble of the
+last of four steps: 1 - busy / total. --draw FILE.png draws that step: the computations of each
+rank, and, from ringcomm's timeline, its waits for messages. Layers should then be large, so that
+computation takes most of the time: WIDTH=1024 in the environment.
 """
 
 import argparse

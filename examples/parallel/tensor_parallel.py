@@ -1,13 +1,14 @@
-"""Tensor parallelism (Megatron-LM): matrices are divided, and each rank computes with a part of every layer.
+"""Tensor parallelism (Megatron-LM): matrices are divided; each rank has a part of every layer.
 
     mpiexec -n 2 python examples/parallel/tensor_parallel.py
 
-The first of two consecutive matrices is divided by columns (ColwiseParallel) and the second by rows (RowwiseParallel),
-so that no data is exchanged between them. Megatron's f precedes them (identity forward, all-reduce backward), and g
-follows them (all-reduce forward, identity backward). An attention's heads are divided in the same way. With sequence
-parallelism the layers in between (norms, dropout) are divided along the sequence. f and g then become an all-gather and
-a reduce-scatter, which move equally many bytes, and each rank keeps a part of the activations. With loss parallelism
-the logits stay divided along the vocabulary.
+The first of two consecutive matrices is divided by columns (ColwiseParallel) and the second by rows
+(RowwiseParallel), so that no data is exchanged between them. Megatron's f precedes them (identity
+forward, all-reduce backward), and g follows them (all-reduce forward, identity backward). An
+attention's heads are divided in the same way. With sequence parallelism the layers in between
+(norms, dropout) are divided along the sequence. f and g then become an all-gather and a
+reduce-scatter, which move equally many bytes, and each rank keeps a part of the activations. With
+loss parallelism the logits stay divided along the vocabulary.
 """
 
 import torch

@@ -1,9 +1,10 @@
-"""Combines data, pipeline and tensor parallelism on 8 ranks: two shards of the data, two stages, halved matrices.
+"""Combines data, pipeline and tensor parallelism on 8 ranks: 2 shards, 2 stages, 2 halves.
 
     mpiexec -n 8 python examples/parallel/three_d.py
 
-It trains a character model, which predicts the next letter of a text. Neighbours in the mesh's last dimension exchange
-most data, those in its first dimension least. Therefore "tensor" is last, where ranks share a host.
+It trains a character model, which predicts the next letter of a text. Neighbours in the mesh's last
+dimension exchange most data, those in its first dimension least. Therefore "tensor" is last, where
+ranks share a host.
 """
 
 import torch

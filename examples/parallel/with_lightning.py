@@ -2,8 +2,9 @@
 
     mpiexec -n 2 python examples/parallel/with_lightning.py        # pip install lightning
 
-`devices` is the number of ranks on a host, `num_nodes` that of hosts. DDPStrategy(process_group_backend="ringcomm")
-has the same effect, but the number of devices must then be known without the group.
+`devices` is the number of ranks on a host, `num_nodes` that of hosts.
+DDPStrategy(process_group_backend="ringcomm") has the same effect, but the number of devices must
+then be known without the group.
 """
 
 import lightning

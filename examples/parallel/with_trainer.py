@@ -1,4 +1,4 @@
-"""Runs Hugging Face's Trainer on ringcomm: the process group exists before TrainingArguments, which then uses it.
+"""Runs Hugging Face's Trainer on ringcomm: create the process group before TrainingArguments.
 
 mpiexec -n 2 python examples/parallel/with_trainer.py          # pip install transformers accelerate
 """

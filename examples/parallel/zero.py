@@ -1,7 +1,7 @@
 """Shards optimizer states (ZeRO's first stage).
 
-Every rank has all weights and gradients, and Adam's two moments for a part of them. It updates that part and broadcasts
-it.
+Every rank has all weights and gradients, and Adam's two moments for a part of them. It updates that
+part and broadcasts it.
 
     mpiexec -n 2 python examples/parallel/zero.py
 """

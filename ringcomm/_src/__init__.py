@@ -1,2 +1,1 @@
-"""Private modules. The packages are layers: tests/unit/test_layers.py checks their order, and docs/architecture.md says
-what each is for."""
+"""Private modules. The packages are layers: docs/architecture.md describes each of them."""

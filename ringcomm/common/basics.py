@@ -1,4 +1,4 @@
-"""The class of Horovod that gives a rank's identity; bindings of Horovod create one object of it."""
+"""Horovod's class that returns rank, size and so on. Bindings of Horovod create one object of it."""
 
 from ringcomm._src.named.basics import HorovodBasics
 

@@ -7,7 +7,10 @@ __all__ = ["ObjectState", "State", "notification_manager", "run_fn"]
 
 
 class WorkerNotificationManager:
-    """Horovod's notification manager, for compatibility. States detect changes of hosts in shared memory."""
+    """Horovod's notification manager, for compatibility.
+
+    It is not used, because states detect changes of hosts in shared memory.
+    """
 
     def init(self) -> None:
         """Does nothing."""

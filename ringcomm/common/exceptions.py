@@ -1,4 +1,7 @@
-"""The exceptions that scripts for Horovod import. Exceptions specific to ringcomm are in `ringcomm.errors`."""
+"""The exceptions that scripts for Horovod import.
+
+Exceptions that are specific to ringcomm are in `ringcomm.errors`.
+"""
 
 from ringcomm._src.base.horovod_exceptions import (
     HorovodInternalError,

@@ -1,4 +1,4 @@
-"""Data loaders with Horovod's interface: a base class, and a mixin that reads batches ahead in a thread."""
+"""Data loaders with Horovod's interface: a base class, and a mixin that reads batches ahead."""
 
 from __future__ import annotations
 
@@ -14,6 +14,17 @@ class BaseDataLoader:
     """Base class of data loaders. Subclasses define ``__len__`` and ``_iterate``.
 
     Iterating over the loader gives each batch of ``_iterate`` after ``_process_batch``.
+
+    Examples
+    --------
+    >>> from ringcomm.data import BaseDataLoader
+    >>> class Squares(BaseDataLoader):
+    ...     def __len__(self):
+    ...         return 3
+    ...     def _iterate(self):
+    ...         return iter([0, 1, 4])
+    >>> list(Squares())
+    [0, 1, 4]
     """
 
     def __len__(self) -> int:
@@ -25,7 +36,7 @@ class BaseDataLoader:
         raise NotImplementedError
 
     def _process_batch(self, batch: Any) -> Any:
-        """Returns the batch to give out. Runs on the thread that iterates over the loader."""
+        """Returns the batch for the program. Runs on the thread that iterates over the loader."""
         return batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -39,15 +50,32 @@ class _End(NamedTuple):
 
 
 class AsyncDataLoaderMixin:
-    """Reads batches ahead in a thread. Put it before the loader: ``class Ahead(AsyncDataLoaderMixin, MyLoader)``.
+    """Reads batches ahead in a thread. List it before the loader's class in the base classes.
 
-    Each iteration is one epoch, read by a thread that ends with the epoch. An exception of the loader
-    is raised in the iteration that asks for the batch.
+    Each iteration is one epoch, read by a thread that ends with the epoch. An exception of the
+    loader is raised in the iteration that requests the batch.
 
-    Args:
-        async_loader_queue_size: most batches that wait in the queue; 0: no queue and no thread.
-        debug_data_loader: accepted because Horovod has it.
-        args, kwargs: the loader's.
+    Parameters
+    ----------
+    async_loader_queue_size : int
+        Maximum number of batches in the queue; 0: no queue and no thread.
+    debug_data_loader : bool
+        Accepted because Horovod has it.
+    args, kwargs
+        Arguments of the loader's class.
+
+    Examples
+    --------
+    >>> from ringcomm.data import AsyncDataLoaderMixin, BaseDataLoader
+    >>> class Numbers(BaseDataLoader):
+    ...     def __len__(self):
+    ...         return 4
+    ...     def _iterate(self):
+    ...         return iter(range(4))
+    >>> class NumbersAhead(AsyncDataLoaderMixin, Numbers):
+    ...     pass
+    >>> list(NumbersAhead(async_loader_queue_size=2))
+    [0, 1, 2, 3]
     """
 
     def __init__(
@@ -58,7 +86,7 @@ class AsyncDataLoaderMixin:
         super().__init__(*args, **kwargs)
 
     def close_async_loader(self) -> None:
-        """Ends the iterations in progress: they give no further batch. May be called more than once."""
+        """Ends the iterations in progress, which give no further batch. Further calls do nothing."""
         for closing in self._closings:
             closing.set()
 
@@ -101,7 +129,7 @@ def _read(loader: Any, ahead: queue.Queue[Any], closing: threading.Event) -> Non
 
 
 def _put(ahead: queue.Queue[Any], item: Any, closing: threading.Event) -> bool:
-    """Puts an item into the queue. Returns False once the iteration has ended or the loader is closed."""
+    """Puts an item into the queue. Returns False if the iteration or the loader ended first."""
     while not closing.is_set():
         try:
             ahead.put(item, timeout=0.1)

@@ -11,7 +11,7 @@
 
     train(ringcomm.elastic.ObjectState(weights=weights, batch=0))
 
-Start it by ``ringrun -np 4 --min-np 2 python train.py``. The elastic modules of the frameworks, as
+Start it by ``ringrun -np 4 --min-np 2 python train.py``. The frameworks' elastic modules, such as
 `ringcomm.torch.elastic`, have states for models and optimizers. docs/elastic.md describes what
 survives the loss of ranks.
 """

@@ -1,4 +1,4 @@
-"""Distributed training with JAX, on CPUs: one process for each rank, each with its own programs.
+"""Distributed training with JAX on CPUs. Each rank is a process that compiles its own programs.
 
 ::
 

@@ -18,11 +18,12 @@
 
 
     parameters = make_parameters(jax.random.key(0))
-    state = rc.elastic.ObjectState(parameters=parameters, moments=optimizer.init(parameters), step=0)
-    train(state)
+    moments = optimizer.init(parameters)
+    train(rc.elastic.ObjectState(parameters=parameters, moments=moments, step=0))
 
-``step`` may be compiled and donate its arguments (``donate_argnums``): a commit copies them. A new number of ranks
-means a new process, which traces its programs again. Random keys are restored unchanged.
+``step`` may be compiled and donate its arguments (``donate_argnums``): a commit copies them. After
+a change of the number of ranks, each rank is a new process, which traces its programs again. Random
+keys are restored unchanged.
 """
 
 from ringcomm._src.elastic.member.state import ObjectState, State

@@ -1,4 +1,6 @@
-"""Distributed training with Keras 3, on its TensorFlow, PyTorch and JAX backends: a drop-in for ``horovod.keras``.
+"""Distributed training with Keras 3 on all backends: a drop-in for ``horovod.keras``.
+
+The backends are TensorFlow, PyTorch and JAX.
 
 ::
 
@@ -6,7 +8,8 @@
 
     hvd.init()
     model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(1e-3)), loss=...)
-    model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()])
+    broadcast = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+    model.fit(..., callbacks=[broadcast, hvd.callbacks.MetricAverageCallback()])
 """
 
 from ringcomm._src.base.installed import require_framework

@@ -9,7 +9,7 @@
         loss = ...
     tape = hvd.DistributedGradientTape(tape)
     gradients = tape.gradient(loss, model.trainable_variables)
-    hvd.broadcast_variables(model.variables, root_rank=0)                # once, after the first step
+    hvd.broadcast_variables(model.variables, root_rank=0)             # once, after the first step
 
 Use :mod:`ringcomm.keras` for ``model.fit``.
 """

@@ -1,7 +1,7 @@
 """Arrays for the cases of tests/gpu/test_api.py, on a stand-in GPU whose streams lag.
 
-A case gets a :class:`Here` and raises if something is wrong. Arrays are made on streams whose operations are delayed
-randomly: a call that does not wait for its streams reads wrong values.
+A case gets a :class:`Here` and raises if something is wrong. Arrays are made on streams whose
+operations are delayed randomly: a call that does not wait for its streams reads wrong values.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ours(values: np.ndarray) -> Any:
 
 
 def late(values: np.ndarray) -> Any:
-    """Returns an array that is written on the current stream after delayed work; until then it holds 0xFF."""
+    """Returns an array that the current stream writes after a delay; until then it is 0xFF."""
     made = da.empty(values.shape, values.dtype)
     da.fill_bytes(made, 0xFF)
     assign_late(made, values)

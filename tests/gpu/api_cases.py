@@ -31,7 +31,7 @@ def what_works_on_the_hosts_memory_alone_says_so(here: Here) -> None:
     for call in (comm.allreduce, comm.reduce, comm.reducescatter, comm.scan, comm.iallreduce, comm.allreduce_init):
         raises(ringcomm.UnsupportedError, fix, lambda call=call: call(x, op=op))
     host = np.ones(here.size * 2, np.float32)
-    raises(ringcomm.UnsupportedError, "lies on GPU", lambda: comm.allreduce(host, op=op, out=x))
+    raises(ringcomm.UnsupportedError, "is on GPU", lambda: comm.allreduce(host, op=op, out=x))
     check(comm.allreduce(host, op=op), host * here.size)
     ringcomm.init()
     raises(ringcomm.UnsupportedError, "give a NumPy array", lambda: ringcomm.PeriodicAverager([x], every=1))
@@ -74,7 +74,7 @@ def an_mpi_that_takes_no_addresses_of_gpus_is_given_none(here: Here) -> None:
         return
     aware = dataclasses.replace(here.comm.config, gpu_route="aware")
     with contextlib.closing(ringcomm.Communicator(config=aware)) as comm:
-        why = "RINGCOMM_GPU_ROUTE=aware cannot be: a rank's MPI does not say"
+        why = "RINGCOMM_GPU_ROUTE=aware is not possible: a rank's MPI does not report"
         raises(ValueError, why, lambda: comm.allreduce(late(np.ones(3))))
 
 
@@ -168,7 +168,7 @@ def info(here: Here) -> None:
     known = facts["gpu_routes"]
     assert (
         known["gpus"] == devices.count()
-        and set(known["routes"]) == set(routes.ALL)
+        and set(known["routes"]) == set(routes.ROUTES)
         and known["routes"]["staging"] == ""
     )
     assert known["chosen"] == next(name for name, why in known["routes"].items() if not why)
@@ -178,7 +178,7 @@ def info(here: Here) -> None:
 
 
 def run(seeds: int, folder: str, example: str) -> None:
-    """Runs all cases on this rank, on a separate stream, under each seed; then commands and the example."""
+    """Runs all cases on a separate stream, under each seed; then commands and the example."""
     import mpi_case
 
     da.use(LIBRARY)

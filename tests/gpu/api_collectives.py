@@ -127,7 +127,7 @@ CUTS: dict[str, Callable[[Any], Any]] = {
 
 @case
 def strided_arrays(here: Here) -> None:
-    """Copies strided inputs, and writes results with the strides of their array, as for host arrays."""
+    """Copies strided inputs, and writes results with their array's strides, as for host arrays."""
     comm, size = here.comm, here.size
     for dtype, cut in CUTS.items():
         host = (np.arange(120) % 30).reshape(4, 5, 6).astype(dtype)
@@ -147,9 +147,9 @@ def strided_arrays(here: Here) -> None:
     row = late(np.arange(5.0))
     many = da.DeviceArray(np.broadcast_to(row._view, (3, 5)), row._memory)
     check(comm.allgather(many), np.tile(np.arange(5.0), (3 * size, 1)))
-    raises(ValueError, "lie over each other", lambda: comm.allreduce(late(np.ones((3, 5))), out=many))
+    raises(ValueError, "overlap in memory", lambda: comm.allreduce(late(np.ones((3, 5))), out=many))
     turned = late(np.arange(12.0).reshape(3, 4)).T
-    raises(ValueError, "give one that is contiguous", lambda: comm.allreduce_init(turned))
+    raises(ValueError, "give a contiguous array", lambda: comm.allreduce_init(turned))
     came = late(np.zeros((4, 3)))
     comm.sendrecv(turned, here.rank, out=came, source=here.rank)
     check(came, np.arange(12.0).reshape(3, 4).T)

@@ -84,7 +84,7 @@ def new_arrays_lie_on_this_ranks_gpu(here: Here) -> None:
     last = many - 1
     assert here.comm.empty(3, device=f"cuda:{last}").device == here.comm.empty(3, device=last).device == last
     assert isinstance(here.comm.empty(3), np.ndarray) and isinstance(here.comm.empty(3, device="cpu"), np.ndarray)
-    missing = f"there is no GPU {many} here: CUDA's driver shows {many}"
+    missing = f"there is no GPU {many} here: the CUDA driver reports {many}"
     raises(ValueError, missing, lambda: here.comm.empty(3, device=f"cuda:{many}"))
     raises(ValueError, "not 'disk'", lambda: here.comm.empty(3, device="disk"))
     x.set(np.full((2, 3), here.rank))
@@ -95,7 +95,7 @@ def new_arrays_lie_on_this_ranks_gpu(here: Here) -> None:
 def two_memories_in_one_call_are_refused(here: Here) -> None:
     x, y = np.ones(4, np.float32), late(np.zeros(4, np.float32))
     here.comm.allreduce(x, out=x.copy())  # the next call resembles a cached call
-    raises(ValueError, "lies on the host and its output on GPU", lambda: here.comm.allreduce(x, out=y))
+    raises(ValueError, "is on the host and its output on GPU", lambda: here.comm.allreduce(x, out=y))
     raises(ValueError, "and its output on the host", lambda: here.comm.allreduce(y, out=x))
     if devices.count() > 1:
         mine, other = here.comm.empty(4, device="cuda"), here.comm.empty(4, device=1 - here.comm.local_rank % 2)

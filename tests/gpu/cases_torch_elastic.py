@@ -1,4 +1,4 @@
-"""Cases for states of models on a device: saved and restored states are complete, whichever stream wrote them last."""
+"""States of models on a device: complete, whichever stream wrote them last."""
 
 import torch
 from cases_torch_training import STEPS, equal, model, plain, weights, wrapped

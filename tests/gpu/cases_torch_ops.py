@@ -1,4 +1,4 @@
-"""Cases for the operations of ringcomm.torch on a device: results, order of streams, and memory that is freed early."""
+"""Operations of ringcomm.torch on a device: results, order of streams, early frees."""
 
 import torch
 from on_device import DEVICE, busy, capturing, cuda, ignoring, only_a_stand_in, settle, there, waits
@@ -137,7 +137,7 @@ def case_order_of_streams():
 
 @only_a_stand_in
 def case_a_forgotten_wait_shows():
-    """Leaves out waits in ringcomm's calls: the results must be wrong. torch's calls are not left out."""
+    """Omits waits in ringcomm's calls, but not in torch's: the results must be wrong."""
     for calls in ("cuStreamWaitEvent:*", "cuEventRecord:*"):
         with ignoring(calls):
             seen = [bool((_reduced_on_a_side_stream(200_000) == _expected()).all()) for _ in range(3)]
@@ -158,8 +158,8 @@ def case_the_host_does_not_wait():
 def case_memory_that_goes_early():
     """Drops tensors of handles before and after their end, without waits.
 
-    The tensors of another handle are dropped after a wait on another stream. No operation may write to the memory of
-    dropped tensors once other tensors use it.
+    The tensors of another handle are dropped after a wait on another stream. No operation may write
+    to the memory of dropped tensors once other tensors use it.
     """
     other, count, before = cuda.Stream(), 200_000, cuda.memory_allocated()
     for turn in range(8):
@@ -174,7 +174,7 @@ def case_memory_that_goes_early():
         elif turn % 4 == 3:
             assert bool((hvd.synchronize(handle) == hvd.size()).all())
         del x, handle
-        others = [torch.full((count,), -1.0, device=DEVICE) for _ in range(2)]  # of equal size
+        others = [torch.full((count,), -1.0, device=DEVICE) for _ in range(2)]  # tensors of equal size
         hvd.barrier()
         settle()
         assert all(bool((one == -1).all()) for one in others)
@@ -196,7 +196,7 @@ def case_capture_is_refused():
 
 
 def case_one_array_in_two_memories():
-    """Passes arrays of different memory locations to one operation: every rank gets an error that says so."""
+    """Passes arrays of different memory locations to one operation: every rank gets an error."""
     if hvd.size() == 1:
         return
     try:

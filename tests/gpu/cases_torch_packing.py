@@ -1,4 +1,4 @@
-"""Cases for gradients that are packed into buckets on a device, for sparse ones, and for states of models there."""
+"""Cases for gradients in buckets on a device, sparse ones, and states of models there."""
 
 import torch
 from cases_torch_training import STEPS, compare, loss_of, model, wrapped

@@ -1,4 +1,4 @@
-"""Cases for sparse gradients on a device: equal weights as on the CPU, for every way of sending them."""
+"""Cases for sparse gradients on a device: weights equal the CPU's, however they are sent."""
 
 import torch
 from cases_torch_training import STEPS, equal, trained
@@ -9,7 +9,7 @@ import ringcomm.torch as hvd
 
 
 class Words(nn.Module):
-    """A model with an embedding, whose gradients are sparse on all or some ranks, and a layer with dense gradients."""
+    """A model with an embedding of sparse gradients on some ranks, and a dense layer."""
 
     def __init__(self, sparse=True):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Cases for DistributedOptimizer with models on a device: equal weights as on the CPU, for every way of training."""
+"""Cases for DistributedOptimizer on a device: weights equal the CPU's, in all loops."""
 
 import torch
 from on_device import DEVICE, ON_DEVICE, busy, cuda, driver, only_a_stand_in, there, waits
@@ -247,7 +247,7 @@ def case_on_a_side_stream():
 
 
 def case_gradients_in_parts():
-    """Uses reentrant checkpointing, which calls backward within backward: on a device, on a thread of autograd."""
+    """Uses reentrant checkpointing: backward within backward, on a thread of autograd."""
 
     def train(net, optimizer, device):
         for step in range(STEPS):

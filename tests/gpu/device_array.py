@@ -1,11 +1,12 @@
-"""Arrays on the driver, in the role of CuPy's: NumPy's shapes and slices, CuPy's streams and interfaces, no arithmetic.
+"""Arrays on the driver, like CuPy's without arithmetic: slices, streams, interfaces.
 
     device_array.use(path_of_libcuda)
     with device_array.stream(device_array.new_stream()):
         x = device_array.from_numpy(numpy_array)      # the copy is in the order of the current stream
         x[2:4].get()
 
-Freed memory is allocated again first on its stream, as in CuPy's pool, and filled with 0xFF in that stream's order.
+Freed memory is allocated again first on its stream, as in CuPy's pool, and filled with 0xFF in that
+stream's order.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class _Memory:
 
 
 class DeviceArray:
-    """An array made by `empty` or `from_numpy`. `_view` is a NumPy array at the device's address, never read."""
+    """An array of the device. `_view` is a NumPy array at its address, which is never read."""
 
     def __init__(self, view: np.ndarray, memory: _Memory) -> None:
         self._view, self._memory = view, memory
@@ -154,7 +155,7 @@ class DeviceArray:
         return dlpack.CUDA, self.device
 
     def __dlpack__(self, *, stream: int | None = None, **_: Any) -> Any:
-        """Makes the consumer's stream wait for ours: None and 1 are the default stream, -1 requests no order."""
+        """Makes the consumer's stream wait: None and 1 are the default stream, -1: no order."""
         theirs = 0 if stream in (None, 1) else stream
         if theirs not in (-1, _here.stream):
             wait(theirs, _here.stream, self.device)
@@ -183,7 +184,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float32) -> DeviceArray:
 
 
 def from_numpy(array: np.ndarray, stream: int | None = None) -> DeviceArray:
-    """Returns a copy on the current device, made in the order of the given stream or of the current one."""
+    """Returns a copy on the current device, in the order of the given or current stream."""
     host = np.ascontiguousarray(array)
     made = empty(array.shape, array.dtype)
     if host.nbytes:

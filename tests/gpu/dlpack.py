@@ -1,4 +1,4 @@
-"""DLPack capsules made field by field (dlpack.h, ABI 0.8), for memory that no library has allocated."""
+"""DLPack capsules, field by field (dlpack.h, ABI 0.8), for memory that no library has allocated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _delete(managed: Any) -> None:
 def capsule(
     address: int, shape: Sequence[int], strides: Sequence[int], dtype: str, kind: int, device: int, owner: Any = None
 ) -> Any:
-    """Returns a "dltensor"; strides count elements, dtype is a NumPy name; the consumer keeps owner alive."""
+    """Returns a "dltensor"; strides in elements, NumPy's dtype; the consumer keeps owner."""
     name = dtype.rstrip("0123456789")
     bits = int(dtype[len(name) :] or 8)
     many = ctypes.c_int64 * len(shape)

@@ -1,4 +1,4 @@
-"""The driver through ctypes, for arrays: makes each call in the context of a device, and raises errors."""
+"""The driver through ctypes: makes each call in the context of a device, and raises errors."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python faults.py launch:1
 
-The fault occurs on rank 1, after a first call. Each rank prints "harmless" if all calls succeed, otherwise the kind of
-error.
+The fault occurs on rank 1, after a first call. Each rank prints "harmless" if all calls succeed,
+otherwise the kind of error.
 """
 
 from __future__ import annotations

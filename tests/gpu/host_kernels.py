@@ -1,4 +1,4 @@
-"""The kernels from Python: their parameters as ctypes structures, and a launch of one, by the host or on a GPU."""
+"""The kernels from Python: parameters as ctypes structures, and launches on host or GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays for the kernels' tests: any dtype, any alignment that a device accepts, frequent edge values."""
+"""Arrays for the kernels' tests: any dtype, any valid alignment, frequent edge values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Array:
 
 
 def edges(unit: np.dtype, floating: int | None) -> np.ndarray:
-    """Returns edge values as bits: near zero, the least, the largest; for floating dtypes also NaNs and infinities."""
+    """Returns edge values as bits: near zero, least, largest; also NaNs and infinities."""
     bits = 8 * unit.itemsize
     top = 1 << (bits - 1)
     values = [0, 1, 2, top - 1, top, top + 1, 2 * top - 1]
@@ -63,7 +63,7 @@ def edges(unit: np.dtype, floating: int | None) -> np.ndarray:
 
 
 def fill_randomly(array: Array, dtype: int, rng: np.random.Generator) -> None:
-    """Fills with any bits: a third of the elements are edge values, a third are near one, where sums are ordinary."""
+    """Fills with any bits: a third are edge values, a third near one with ordinary sums."""
     name = DTYPES[dtype]
     array.bytes[:] = rng.integers(0, 256, array.nbytes, np.uint8)
     part = {"complex64": 2, "complex128": 3}.get(name, dtype if dtype in FLOATS else None)

@@ -1,10 +1,10 @@
-"""Compares every operation on arrays of the stand-in's GPU with the same one on host arrays: one rank of a job.
+"""Compares every operation on arrays of the stand-in's GPU with host arrays: a rank's program.
 
     mpiexec -n 3 python matrix.py --seeds 100 --path ipc
 
-Arrays are written, and results read, on a stream other than the default one. Operations that no event orders
-therefore run too early, depending on the seed. Values are small integers, whose sums and products are exact in any
-order.
+Arrays are written, and results read, on a stream other than the default one. Operations that no
+event orders therefore run too early, depending on the seed. Values are small integers, whose sums
+and products are exact in any order.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Calls:
         self.background = bool(rng.integers(2))
 
     def all(self) -> Iterator[tuple[str, Callable[[Callable[[Any], Any]], Any]]]:
-        """Yields a name, and a function that makes the call with arrays that `move` has placed in memory."""
-        # Draws that differ between ranks come last.
+        """Yields a name, and a function that makes the call with arrays moved by `move`."""
+        # Draws that differ between ranks are last.
         mine = np.random.default_rng(self.rng.integers(2**31) + self.comm.rank)
         x = values(mine, self.count, self.dtype, self.op == "product")
         even = values(mine, self.count // self.comm.size * self.comm.size, self.dtype, self.op == "product")

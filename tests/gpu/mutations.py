@@ -1,9 +1,9 @@
-"""Removes each wait for an event from ringcomm's code in turn: some seed must show that it was needed.
+"""Removes each wait for an event from ringcomm's code in turn: some seed must fail then.
 
     RINGCOMM_GPU_ROUTE=ipc mpiexec -n 2 python mutations.py
 
-A wait is the n-th call of one driver function in a call of ringcomm; the stand-in returns success for it and does
-nothing. This script is one rank of a job, and every rank leaves out the same wait.
+A wait is the n-th call of one driver function in a call of ringcomm; the stand-in returns success
+for it and does nothing. This script is one rank of a job, and every rank leaves out the same wait.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ COUNT = 3_000_000  # float32 elements: three segments when staged through the ho
 def scenarios(comm: Any, held: list[Any]) -> dict[str, Callable[[], bool]]:
     """Returns functions that each make a call and return whether its result is right on this rank.
 
-    They keep the result in `held`, because peers may still write to it when a wait is missing. No two runs have the
-    same values, so that old values are never right.
+    They keep the result in `held`, because peers may still write to it when a wait is missing. No
+    two runs have the same values, so that old values are never right.
     """
     runs = itertools.count(1)
     ramp, ones = np.arange(1000, dtype=np.float32), np.ones(COUNT, np.float32)

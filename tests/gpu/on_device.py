@@ -1,9 +1,11 @@
-"""The device of the cases of ringcomm.torch: the stand-in's, or with TEST_GPU=device this machine's GPU.
+"""The device of ringcomm.torch's cases: the stand-in's, or with TEST_GPU=device a GPU.
 
-Importing this module creates the stand-in's device, which ringcomm treats as CUDA's. To run a case by hand, put
-tests/bindings/torch and tests/gpu on PYTHONPATH and the stand-in's path in RINGCOMM_CUDA_LIBRARY, then:
+Importing this module creates the stand-in's device, which ringcomm treats as CUDA's. To run a case
+by hand, put tests/bindings/torch and tests/gpu on PYTHONPATH and the stand-in's path in
+RINGCOMM_CUDA_LIBRARY, then:
 
-``mpiexec -n 2 python tests/bindings/torch/run_cases.py cases_torch_ops,cases_torch_training [part of a name]``
+``mpiexec -n 2 python tests/bindings/torch/run_cases.py cases_torch_ops,cases_torch_training [part
+of a name]``
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The package's PTX on this machine's GPU: memory that the GPU and the host can access, and a launch of one kernel."""
+"""The package's PTX on this machine's GPU: memory of GPU and host, launches of kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Gpu:
         assert not error, f"{name} failed with error {error}"
 
     def memory(self, nbytes: int) -> np.ndarray:
-        """Returns bytes of pinned memory, which is reused in turn: an example needs far less than all of it."""
+        """Returns bytes of pinned memory, reused in turn: an example needs only a part."""
         assert nbytes < PINNED // 8
         self._next = 0 if self._next + nbytes > PINNED else self._next
         begin, self._next = self._next, self._next + -(-nbytes // 64) * 64

@@ -1,4 +1,4 @@
-"""Paths of the stand-in for the CUDA driver and of its kernels, built if necessary; and whether a GPU replaces it."""
+"""Paths of the stand-in and its kernels, built if necessary; True if a GPU replaces it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SEEDS = {ranks: int(os.environ.get("API_SEEDS", "1")) for ranks in (1, 2, 3)}
 
 
 def variables(**more: str) -> dict[str, str]:
-    """Returns the variables of a job with two GPUs whose streams lag, or with TEST_GPU=device on real GPUs."""
+    """Returns variables for two GPUs with lagging streams; with TEST_GPU=device, real ones."""
     if ON_DEVICE:
         return {"RINGCOMM_CUDA_LIBRARY": "libcuda.so.1", "PYTHONPATH": str(HERE)} | more
     standin = {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_DEVICES": "2", "STANDIN_DELAY_US": "1000"}
@@ -40,7 +40,7 @@ def in_cases(seeds: int, folder: str) -> None:
 
 
 def test_without_a_gpu(tmp_path: Path) -> None:
-    """Tests that importing needs no GPU, that GPU calls report the missing driver, and that the example succeeds."""
+    """Tests the import without GPU, errors for the missing driver, and the example."""
     nothing = {"RINGCOMM_CUDA_LIBRARY": str(tmp_path / "libcuda.so.1"), "PYTHONPATH": str(HERE)}
     result = mpi_case.start(0, no_driver, variables=nothing)
     assert result.status == 0, result.text

@@ -34,7 +34,7 @@ forms = ["gpu"] if ON_DEVICE else ["c++", pytest.param("ptx", marks=pytest.mark.
 
 @pytest.fixture(scope="module", autouse=True, params=forms)
 def kernels_of(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Selects the sources as C++, the package's PTX run instruction by instruction, or that PTX on a GPU."""
+    """Selects the sources as C++, the package's PTX interpreted, or that PTX on a GPU."""
     gpu.library("ptx" if request.param == "ptx" else "c++")  # built once, not by every example
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu, "launch", functools.partial(gpu.launch, form=request.param))
@@ -168,7 +168,7 @@ def test_every_half_is_cast(dtype, to):
 
 @pytest.mark.parametrize("dtype, to", [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)], ids=lambda i: DTYPES[i])
 def test_casts_beside_ties(dtype, to):
-    """Tests every 16-bit float, or many floats: the value, the next rounding threshold, and their neighbours."""
+    """Tests all 16-bit floats, or many floats: value, next rounding threshold, neighbours."""
     bits = np.uint32 if dtype == 2 else np.uint64
     lost = {(2, 0): 13, (2, 1): 16, (3, 0): 42, (3, 1): 45, (3, 2): 29}[dtype, to]
     halves = Array(min(to, 1), 1 << 16, 0)

@@ -1,7 +1,7 @@
-"""Tests every route of GPU arrays on the stand-in: right results under delays, and every wait is needed.
+"""Tests every route of GPU arrays on the stand-in, under delays; every wait is needed.
 
-GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more. TEST_GPU=device runs on this machine's GPUs, without the
-tests that need a stand-in.
+GPU_SEEDS: seeds of each job (2); `make test-gpu` takes more. TEST_GPU=device runs on this machine's
+GPUs, without the tests that need a stand-in.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_every_operation_and_dtype(ranks: int, path: str) -> None:
     if ON_DEVICE and path == "nccl" and devices.count() < ranks:
         pytest.skip("NCCL wants a GPU for each rank")
     done = run(ranks, path, "matrix.py", "--seeds", str(SEEDS), "--dtypes", "8", STANDIN_DELAY_US="100")
-    if ON_DEVICE and "RINGCOMM_GPU_ROUTE=aware cannot be: a rank's MPI does not say" in done.stderr:
+    if ON_DEVICE and "RINGCOMM_GPU_ROUTE=aware is not possible: a rank's MPI does not report" in done.stderr:
         pytest.skip("this MPI takes no addresses of GPUs")
     assert done.returncode == 0 and done.stdout.count(" 0 wrong") == ranks, done.stdout + done.stderr
 
@@ -117,4 +117,4 @@ def test_no_fault_leaves_a_job_waiting(path: str, fault: str) -> None:
 @only_a_stand_in
 def test_an_mpi_that_says_it_takes_addresses_of_gpus_and_does_not() -> None:
     done = run(2, "aware", "matrix.py", STANDIN_MPI="lies")
-    assert done.returncode != 0 and "RINGCOMM_GPU_ROUTE=aware cannot be: MPI says" in done.stderr, done.stderr
+    assert done.returncode != 0 and "RINGCOMM_GPU_ROUTE=aware is not possible: MPI reports" in done.stderr, done.stderr

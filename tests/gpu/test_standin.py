@@ -1,4 +1,4 @@
-"""Tests that the stand-in for the CUDA driver follows the driver's manual on memory, copies, kernels and errors."""
+"""Tests that the stand-in follows the driver's manual: memory, copies, kernels, errors."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""Tests streams, events and default streams of the stand-in: it keeps the documented order, and no other."""
+"""Tests the stand-in's streams and events: it keeps the documented order, and no other."""
 
 import ctypes
 
@@ -19,7 +19,7 @@ def test_what_an_event_orders_is_in_order_and_nothing_else(driver):
 
 
 def test_an_overtaken_reader_is_noticed(driver):
-    """Tests the opposite direction: without a wait, a stream may overwrite data before another stream has read it."""
+    """Without a wait, a stream may overwrite data before another stream has read it."""
 
     def trial(bench: Bench) -> str:
         bench.copy(bench.b)

@@ -1,4 +1,4 @@
-"""Tests ringcomm.torch on the stand-in's torch device, or with TEST_GPU=device on a GPU, alone and under mpiexec."""
+"""Tests ringcomm.torch on the stand-in's torch device, or (TEST_GPU=device) on a GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLES = {
 
 
 def variables() -> dict[str, str]:
-    """Returns the variables of a job on the stand-in's device, or with TEST_GPU=device on this machine's GPUs."""
+    """Returns variables for the stand-in's device; with TEST_GPU=device, for real GPUs."""
     if ON_DEVICE:
         return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": "libcuda.so.1"}
     return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}

@@ -61,7 +61,7 @@ def _trained(device: str, make: Optimizer, layout: Any = torch.contiguous_format
 
 
 def _assert_close(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """Compares with a tolerance: a convolution's rounding depends on the number of threads, on either device."""
+    """Compares with a tolerance: a convolution's rounding depends on the number of threads."""
     for key, value in theirs.items():
         torch.testing.assert_close(mine[key], value, rtol=1e-5, atol=1e-6, msg=lambda said, key=key: f"{key}: {said}")
 

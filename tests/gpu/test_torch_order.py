@@ -1,4 +1,4 @@
-"""Tests that early reads, writes and frees on the stand-in's torch device produce wrong numbers under some seed."""
+"""Tests that too early reads, writes and frees give wrong numbers under some seed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_pinned_memory_is_copied_later_and_other_memory_at_once(cuda: Any) -> No
 
 
 class Doubling:
-    """A small model of a binding's work on gradients: hooks record events, a side stream packs and unpacks."""
+    """A model of a binding's work on gradients: hooks record events, a side stream packs."""
 
     def __init__(self, cuda: Any, parameters: list[Any], without: str | None) -> None:
         self.cuda, self.side, self.without = cuda, cuda.Stream(), without

@@ -1,4 +1,4 @@
-"""torch.autocast for the stand-in's torch device: CUDA's rules for the tests' operations, without a cache of casts."""
+"""torch.autocast for the stand-in: CUDA's rules for the tests' operations, uncached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call of an aten operation, which the stand-in's torch device makes on torch's meta device and on the CPU."""
+"""A call of an aten operation, made on torch's meta device and on the CPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ON_HOST = ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_inde
 
 
 class Call:
-    """A call of an aten operation: its flat arguments, which of them it writes, and which results are new."""
+    """A call of an aten operation: flat arguments, those that it writes, and new results."""
 
     def __init__(self, operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> None:
         self.operation = operation
@@ -82,7 +82,7 @@ class Call:
         return [(n, one) for n, one in enumerate(flat) if n >= first and isinstance(one, torch.Tensor)]
 
     def returned(self, results: Any) -> Any:
-        """Returns the results, with the caller's own tensors where the operation returns its arguments."""
+        """Returns the results; arguments that the operation returns are the caller's tensors."""
         own = [self._by_alias.get(tuple(r.alias_info.before_set)) if r.alias_info else None for r in self._returns]
         if not self._returns:
             return None

@@ -1,8 +1,9 @@
-"""A torch device on the stand-in for the CUDA driver, so that code for torch.cuda runs where torch is CPU-only.
+"""A torch device on the stand-in, so that code for torch.cuda runs with a CPU-only torch.
 
     torch_device.install(standin_path.libcuda())  # then device="standin", and torch.standin is as torch.cuda
 
-Tensors are torch's own, on its PrivateUse1 device; `data_ptr()` and a stream's `cuda_stream` are the driver's.
+Tensors are torch's own, on its PrivateUse1 device; `data_ptr()` and a stream's `cuda_stream` are
+the driver's.
 """
 
 from __future__ import annotations
@@ -194,7 +195,7 @@ def _end(module: Module) -> None:
 
 
 def _built_guard(folder: Path) -> Path:
-    """Returns the library of torch_guard/, built next to the stand-in if the sources or torch have changed."""
+    """Returns the library of torch_guard/, built if the sources or torch have changed."""
     source = HERE / "torch_guard" / "guard.cpp"
     text = b"".join(path.read_bytes() for path in sorted(source.parent.iterdir()) if path.is_file())
     torch_home = Path(torch.__file__).parent

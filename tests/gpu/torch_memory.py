@@ -1,9 +1,9 @@
-"""The memory of the stand-in's torch device: a caching allocator as strict as torch.cuda's is in the worst case.
+"""The memory of the stand-in's torch device: an allocator like torch.cuda's in the worst case.
 
-A freed block returns only to the stream that it was allocated on, and is the first to be allocated again there. It is
-overwritten with 0xFF (a NaN in every float dtype) in that stream's order. A late read on another stream, without
-`record_stream`, therefore reads NaNs. Small tensors share segments, so that an address is rarely the start of a driver
-allocation.
+A freed block returns only to the stream that it was allocated on, and is the first to be allocated
+again there. It is overwritten with 0xFF (a NaN in every float dtype) in that stream's order. A late
+read on another stream, without `record_stream`, therefore reads NaNs. Small tensors share segments,
+so that an address is rarely the start of a driver allocation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Block:
 
 
 class Queue:
-    """Python functions in the order of the driver's streams; the next call that waits raises their errors."""
+    """Python functions in stream order; the next call that waits raises their errors."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -113,14 +113,14 @@ class Memory:
                 self._take_back_unmarked()
 
     def record(self, address: int, stream: int) -> None:
-        """Performs `Tensor.record_stream`: the present operations of a stream use the storage at this address."""
+        """Performs `Tensor.record_stream`: a stream's present operations use this storage."""
         self.live[address].used_on.add(stream)
 
     def block_of(self, tensor: torch.Tensor) -> Block:
         return self.live[tensor.untyped_storage().data_ptr()]
 
     def host_view(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Returns a CPU tensor over a device tensor's memory. The caller ensures that no operation writes to it."""
+        """Returns a CPU tensor over a device tensor's memory, to which no operation may write."""
         storage = self.block_of(tensor).bytes.untyped_storage()
         return torch.empty(0, dtype=tensor.dtype).set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
 

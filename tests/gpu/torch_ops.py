@@ -1,8 +1,9 @@
-"""Every aten operation of the stand-in's torch device: runs the CPU's operation on the same memory, in stream order.
+"""Aten operations of the stand-in's torch device: the CPU's, on its memory, in stream order.
 
-An operation is queued: torch's meta device gives the shapes of its results, and the stream's thread does the work. So
-tests notice operations that read too early or write too late. An operation that draws random numbers, or whose result
-shapes depend on data, waits for the current stream; its results are written in stream order too.
+An operation is queued: torch's meta device gives the shapes of its results, and the stream's thread
+does the work. So tests notice operations that read too early or write too late. An operation that
+draws random numbers, or whose result shapes depend on data, waits for the current stream; its
+results are written in stream order too.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Operations:
         return self.empty_strided(like.size(), like.stride(), dtype=like.dtype, device=device)
 
     def _elsewhere(self, index: int, dtype: torch.dtype) -> torch.Tensor:
-        """Returns a tensor without elements on a device other than the first, which torch makes from DLPack alone."""
+        """Returns an empty tensor on a device but the first, which torch makes from DLPack."""
         if (index, dtype) not in self._seeds:
             made = torch.from_dlpack(
                 dlpack.capsule(0, (0,), (1,), str(dtype).removeprefix("torch."), dlpack.EXTENSION, index)
@@ -95,7 +96,7 @@ class Operations:
     # Operations that differ from those on the host
 
     def copy_(self, to: torch.Tensor, given: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        """Copies as CUDA does: on return, pageable memory has been read or written; pinned memory need not be."""
+        """Copies as CUDA does: on return, pageable memory is done; pinned memory need not be."""
         mine, theirs = to.device.type == self._name, given.device.type == self._name
         if theirs and to.device != given.device:
             stream = self._stream(given.device.index)
@@ -160,7 +161,7 @@ class Operations:
         if not now:
             try:
                 shapes = call.on_meta()
-            except Exception:  # meta has no such kernel, or the call is wrong and the CPU reports the error
+            except Exception:  # meta lacks the kernel, or the call is wrong and the CPU reports the error
                 now = bool(call.new_results)
         if now:
             return self._run_now(call, device)

@@ -1,7 +1,7 @@
 """Sparse tensors of the stand-in's torch device.
 
-Their indices and values are tensors of the device. Operations that compute with them wait for the current stream, and
-run on the CPU.
+Their indices and values are tensors of the device. Operations that compute with them wait for the
+current stream, and run on the CPU.
 """
 
 from __future__ import annotations

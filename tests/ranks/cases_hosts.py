@@ -1,7 +1,7 @@
 """Every kind of traffic between the ranks of a job. test_hosts.py runs it on simulated hosts.
 
-Communicators and sessions stay open at the end, as users leave them. Messages that MPI still holds are counted after
-ringcomm's exit handler and before MPI's.
+Communicators and sessions stay open at the end, as users leave them. Messages that MPI still holds
+are counted after ringcomm's exit handler and before MPI's.
 """
 
 from __future__ import annotations

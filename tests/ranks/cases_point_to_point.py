@@ -1,4 +1,4 @@
-"""Programs of one rank for the tests of messages, with ranks as threads and under MPI. `comm` is the communicator."""
+"""Programs of one rank for the tests of messages, as threads and under MPI."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def every_dtype(comm: Any) -> None:
 
 
 def order_of_one_sender(comm: Any) -> None:
-    """The receiver takes two tags one after the other, in reverse; messages of each tag keep their order."""
+    """The receiver takes two tags in reverse; messages of each tag keep their order."""
     right, left = around(comm)
     counts = [1, 9000, 3, 20_000, 5, 60_000, 2]
     requests = [comm.isend(numbers(n, i), right, i % 2) for i, n in enumerate(counts)]
@@ -124,7 +124,7 @@ def scalars_lists_and_strided_arrays(comm: Any) -> None:
 
 
 def messages_while_a_collective_is_under_way(comm: Any) -> None:
-    """A rank that waits for a message or a collective makes progress on both, also without a worker thread."""
+    """A waiting rank makes progress on messages and collectives, also without a worker."""
     if comm.size == 1:
         return
     last, x, y = comm.size - 1, numbers(40_000, comm.rank), np.empty(40_000, "int64")
@@ -146,7 +146,8 @@ def messages_while_a_collective_is_under_way(comm: Any) -> None:
 def a_blocking_collective_while_messages_are_under_way(comm: Any) -> None:
     """A rank that waits in an ordered call makes progress on messages and non-blocking calls.
 
-    Other ranks need these before they make the ordered call. This works without a worker thread too.
+    Other ranks need these before they make the ordered call. This works without a worker thread
+    too.
     """
     if comm.size == 1:
         return
@@ -206,7 +207,7 @@ def all_cases(shared_memory: str = "auto", mpi_threads: bool = True) -> None:
 
 
 def interrupted(shared_memory: str, mpi_threads: bool) -> None:
-    """Ctrl-C ends each wait for a message immediately, and the communicator still works. Runs under MPI."""
+    """Ctrl-C ends each wait for a message, and the communicator still works. Under MPI."""
     import os
     import signal
     import threading
@@ -249,8 +250,8 @@ def leftovers(shared_memory: str) -> None:
     try:
         comm.close()
     except ringcomm.MismatchError as error:
-        assert (comm.rank == 1 and "rank 0 with tag 45, 40 bytes" in str(error) and "800000 bytes" in str(error)) or (
-            comm.rank == 0 and "send(dest=1, tag=45) of 800000 bytes has not ended" in str(error)
+        assert (comm.rank == 1 and "rank 0 with tag 45 (40 bytes)" in str(error) and "800000 bytes" in str(error)) or (
+            comm.rank == 0 and "send(dest=1, tag=45) of 800000 bytes has not completed" in str(error)
         ), error
     else:
         assert comm.rank == 0 and requests[1].test()

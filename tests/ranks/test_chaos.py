@@ -1,4 +1,4 @@
-"""Elastic jobs under drawn faults: a few here, many in the slow tests. Also tests that the checks detect errors."""
+"""Elastic jobs under drawn faults; many in the slow tests. The checks detect errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SHAPE = (1, 8, 1, 16, 0.0)
 
 
 def notes_of(history: list[tuple[int, int, int]]) -> list[dict[str, Any]]:
-    """Returns the notes of a correct job: (generation, size, first step) for each generation, up to its end."""
+    """Returns the notes of a correct job: (generation, size, first step) per generation."""
     notes: list[dict[str, Any]] = []
     done, step = 0, 0
     for index, (generation, size, first) in enumerate(history):
@@ -125,7 +125,7 @@ def test_a_rank_of_a_generation_that_is_over_is_wrong(notes: list[dict[str, Any]
 
 
 def test_a_refusal_is_the_same_on_all_ranks() -> None:
-    text = "commit 3 could not be kept on the hosts of ranks [0]"
+    text = "commit 3 could not be stored on the hosts of ranks [0]"
     notes = [
         {"gen": 1, "size": 2, "what": "refused", "rank": i, "error": "RingcommError", "text": text} for i in (0, 1)
     ]

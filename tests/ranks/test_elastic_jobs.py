@@ -1,4 +1,4 @@
-"""Elastic jobs with real ranks: which faults they survive, how they grow, shrink, are interrupted, and end."""
+"""Elastic jobs with real ranks: faults that they survive, growth, interruption, and ends."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_rank_is_lost(start, how: str) -> None:
     assert job.end() == 0, job.text
     assert job.result(12) == [[1, 3], [2, 2]]
     assert job.text.count("reset 2") == 2
-    said = {"raise": "exit status 1", "leave": "left the training early", "stop": "stood still", "kill": "SIGKILL"}
+    said = {"raise": "exit status 1", "leave": "ended inside elastic.run", "stop": "was stopped", "kill": "SIGKILL"}
     assert f"after rank 1 of 3 on localhost {'' if how in ('leave', 'stop') else 'ended with '}" in job.text
     assert said[how] in job.text
     assert ("ValueError: no such layer" in job.text) == (how == "raise")
@@ -150,14 +150,14 @@ def test_it_grows_and_shrinks(start, tmp_path: Path) -> None:
     job = start(words, "100000", "0.02")
     job.wait_for("training 1 1 0")
     hosts.unlink()
-    job.wait_for("the hosts stay as they are")
+    job.wait_for("the hosts remain unchanged")
     hosts.write_text("localhost:3\n")
     job.wait_for("training 2 2 ")
     hosts.write_text("localhost:1\n")
     job.wait_for("training 3 1 ")
     job.process.send_signal(signal.SIGTERM)
     assert job.end() == 143, job.text
-    assert "nothing is kept" in job.text
+    assert "no commit is kept" in job.text
 
 
 def test_it_is_interrupted_and_goes_on(start, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_it_is_interrupted_and_goes_on(start, tmp_path: Path) -> None:
 
 
 def test_a_snapshot_that_cannot_be_read_ends_the_job(start, tmp_path: Path) -> None:
-    """The job ends with a one-line message, because continuing without the snapshot would overwrite it."""
+    """The job ends with one line: continuing without the snapshot would overwrite it."""
     (tmp_path / "kept" / "ringcomm-commit").mkdir(parents=True)
     job = start(
         ["-np", "1", "--min-np", "1", "--elastic-timeout", "1", "--snapshots", str(tmp_path / "kept")], "5", "0"
@@ -186,7 +186,7 @@ def test_a_snapshot_that_cannot_be_read_ends_the_job(start, tmp_path: Path) -> N
 
 
 def test_restarts_of_a_plain_program(tmp_path: Path) -> None:
-    """Restarts a program that does not use the elastic API. Then it fails more often than --restarts allows."""
+    """Restarts a program without the elastic API, until it exceeds --restarts."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import os, ringcomm\nringcomm.init()\nringcomm.barrier()\n"
@@ -198,20 +198,20 @@ def test_restarts_of_a_plain_program(tmp_path: Path) -> None:
     job = ElasticJob(tmp_path, ["-np", "2", "--restarts", "1"], [], script)
     assert job.end() == 1, job.text
     last = job.text[job.text.index("-" * 80) :]
-    assert "ValueError: not yet" in last and "may be started again 1 times at most" in last
+    assert "ValueError: not yet" in last and "the maximum number of restarts is 1" in last
 
 
 def test_it_gives_up(start, tmp_path: Path) -> None:
-    """A job ends after three faults in a row without a commit, with the first traceback; it also ends without hosts."""
+    """A job ends after three faults without a commit, with a traceback, and without hosts."""
     faults = [f"raise:{generation}:0:1" for generation in range(1, 6)]
     job = start(["-np", "2", "--min-np", "1", "--max-np", "2"], "5", "0", *faults)
     assert job.end() == 1, job.text
-    assert "3rd time in a row without a new commit" in job.text
+    assert "3 generations in a row have failed without a new commit" in job.text
     assert "ValueError: no such layer" in job.text[job.text.index("-" * 80) :]
     words = ["--min-np", "2", "--elastic-timeout", "1", "--host-discovery-script", "echo localhost:1"]
     job = start(words, "5", "0")
     assert job.end() == 1, job.text
-    assert "waited 1 s for 2 slots (--min-np), and there are 1" in job.text
+    assert "waited 1 s (--elastic-timeout) for 2 slots (--min-np), but the number of reachable slots is 1" in job.text
 
 
 def test_the_driver_is_killed(start) -> None:

@@ -125,7 +125,7 @@ def test_custom_algorithm(ranks, tmp_path):
 
 
 def test_toy_binding(tmp_path):
-    """It is as short as the page on bindings says, prints the same output, and works on other numbers of ranks."""
+    """It has fewer than 100 lines, prints the page's output, and works on other job sizes."""
     program, page = EXAMPLES / "toy_binding.py", (ROOT / "docs" / "writing-a-binding.md").read_text(encoding="utf-8")
     assert len(program.read_text().splitlines()) < 100
     assert mpi_case.output_of([program], tmp_path, ranks=2).strip() in page
@@ -149,7 +149,7 @@ def test_the_snippets_of_the_pages_run_and_show_it(tmp_path):
     program = tmp_path / "snippets.py"
     program.write_text("\n".join(snippets))  # one job runs all snippets
     text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may be mixed
-    assert len(snippets) == 5 and text.count("rank 0 with tag 42, 40 bytes, was never received") == 1, text
+    assert len(snippets) == 5 and text.count("rank 0 with tag 42 (40 bytes) was never received") == 1, text
     assert [text.count(f"rank {rank} of 2") for rank in range(2)] == [4, 5], text
     assert text.count("2048 samples") == text.count("[2. 2. 2.]") == 2, text
     assert text.count("of 2: 1, from rank") == 2, text  # the sum of 0 and 1

@@ -1,4 +1,4 @@
-"""All ways in which a rank ends: every process ends soon after, and the output names the rank and the cause."""
+"""All ways in which a rank ends: all processes end, and the output names rank and cause."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_whole_job_ends(how, phase, memory):
 
 # ---- ends that are not failures --------------------------------------------------------------------------------------
 def quiet(how):
-    """Runs operations. Then every rank ends as `how` says, rank 1 first; no rank needs it any more."""
+    """Runs operations. Then every rank ends in the way `how`, rank 1 first; no rank needs it."""
     ringcomm.init()
     comm = ringcomm.Communicator()
     assert ringcomm.allreduce(np.ones(2), op=ringcomm.Sum).tolist() == [ringcomm.size()] * 2
@@ -218,17 +218,17 @@ def ended_early(how, sign):
 
 @pytest.mark.parametrize(("how", "memory"), [("end", "off"), ("shutdown", "on")])
 def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, memory, tmp_path):
-    """Another rank may abort meanwhile: Open MPI's launcher may crash or hang if a rank is in MPI_Finalize then."""
+    """Another rank may abort: Open MPI's launcher may then crash if a rank is finalizing."""
     variables = {"RINGCOMM_SHARED_MEMORY": memory}
     result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"), alone=True, variables=variables)
     assert result.lines("0 ends") and result.lines("1 fin"), result.text
     assert result.text.index("0 ends") < result.text.index("1 finalises"), result.text
-    left = [result.lines(f"ringcomm: rank {rank} leaves its communicator with messages left") for rank in range(2)]
+    left = [result.lines(f"ringcomm: rank {rank} left its communicator with pending messages") for rank in range(2)]
     assert [len(lines) for lines in left] == [1, 1], result.text
-    assert "the message of rank 1 with tag 5, 800000 bytes, was never received" in left[0][0]
-    assert "the message of rank 0 with tag 42, 40 bytes, was never received" in left[1][0], left
+    assert "the message from rank 1 with tag 5 (800000 bytes) was never received" in left[0][0]
+    assert "the message from rank 0 with tag 42 (40 bytes) was never received" in left[1][0], left
     for what in (r"send\(dest=0, tag=5\) of 800000 bytes", r"recv\(source=0, tag=6\) of at most 8 bytes"):
-        outcome = " has not ended" if how == "end" else ": rank 0 closed the communicator"
+        outcome = " has not completed" if how == "end" else ": rank 0 closed the communicator"
         assert re.search(what + outcome, left[1][0]), left
 
 
@@ -293,7 +293,7 @@ def survivors():
 
 
 def test_survivors_learn_who_died():
-    """Open MPI's launcher gives survivors time to detect the death; MPICH's launcher kills them immediately."""
+    """Open MPI's launcher gives survivors time to detect the death; MPICH's kills them."""
     result = mpi_case.start(2, survivors, limit=STARTING + LIMIT)
     assert result.status != 0 and not result.left_behind
     lost = result.lines("lost PeerLostError")
@@ -448,7 +448,7 @@ def dying():
 
 @pytest.mark.parametrize("kind", ["file", "pipe", "socket"])
 def test_a_killed_rank_is_named_whatever_the_output_is(kind, tmp_path):
-    """The launcher and the guardian write to one open file. Separate open files would overwrite each other."""
+    """Launcher and guardian write to one open file; separate ones would overwrite output."""
     here, there = socket.socketpair()
     command = [LAUNCHER, "-n", "3", sys.executable, mpi_case.__file__, __file__, dying.__name__, "()"]
     path = tmp_path / "output"

@@ -1,7 +1,8 @@
 """Jobs between hosts as users start them: by mpiexec and ringrun, on each of MPI's network modules.
 
-A host is a set of namespaces with its own network, name and memory (benchmarks/cluster.py). cases_hosts.py
-runs every kind of traffic. No job may hang, and no message may be left in MPI at the end.
+A host is a set of namespaces with its own network, name and memory (benchmarks/cluster.py).
+cases_hosts.py runs every kind of traffic. No job may hang, and no message may be left in MPI at the
+end.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def test_hosts(tmp_path: Path, hosts: int, per_host: int, netmod: str, launcher:
 
 @pytest.mark.slow
 def test_again_and_again(tmp_path: Path) -> None:
-    """Repeats a job to detect rare losses: MPICH 5.0 on UCX lost a posted receive from any rank in 2 jobs of 3."""
+    """Repeats a job to detect rare losses: MPICH 5.0 on UCX lost receives from any rank."""
     for turn in range(10):
         folder = tmp_path / str(turn)
         os.mkdir(folder)

@@ -1,4 +1,4 @@
-"""Join: ranks without data join, and until all have joined the other ranks get the results of a smaller job."""
+"""Join: until all ranks have joined, the other ranks get the results of a smaller job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reduced(op, inputs, size):
 
 
 class Step:
-    """One step of a rank with data on one set: every kind of operation, in a different order on each rank."""
+    """One step of a rank with data: every operation, in a different order on each rank."""
 
     def __init__(self, process_set, active, number, seed):
         self.set, self.active, self.number = process_set, active, number

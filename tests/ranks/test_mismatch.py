@@ -1,4 +1,4 @@
-"""Ranks that disagree: every rank raises one typed exception with each rank's value; the next operation works."""
+"""Ranks that disagree: all raise one typed exception with each value; then calls work."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_closing_while_others_call():
 @pytest.mark.parametrize("memory", ["on", "off"])
 @pytest.mark.parametrize("started", [0, 1])
 def test_closing_while_others_wait_in_a_non_blocking_call(memory, started):
-    """`started`: calls that rank 1 has begun but not waited for; the other ranks have begun one more."""
+    """`started`: calls that rank 1 has begun, without waiting; other ranks began one more."""
 
     def program(comm):
         calls = [comm.iallreduce(X) for _ in range(started)]
@@ -139,7 +139,7 @@ def test_named_operations(size, odd_rank, variables):
 
 
 def a_rank_leaves(early):
-    """Rank 1 shuts down. Operations that need it fail on the other ranks; process sets without it still work."""
+    """Rank 1 shuts down. Operations that need it fail; process sets without it still work."""
     ringcomm.init(process_sets=[[0, 2]])
     assert ringcomm.allreduce(X, name="all").tolist() == X.tolist()
     comm = ringcomm.communicator()
@@ -175,7 +175,7 @@ def test_a_rank_that_shuts_down(early, variables):
 
 
 def wrong_rows():
-    """One rank expects another number of rows than a rank sends: all ranks raise an error, and the next call works."""
+    """A rank expects other rows than a rank sends: all ranks raise; the next call works."""
     ringcomm.init()
     comm = ringcomm.communicator()
     rows = [3] * comm.size

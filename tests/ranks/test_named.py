@@ -1,4 +1,4 @@
-"""Named operations over MPI, on 1 to 5 ranks: each function compared with plain arithmetic, in any order, and fused.
+"""Named operations over MPI, on 1 to 5 ranks, compared with NumPy: in any order, and fused.
 
 Also `init` and `shutdown`.
 """
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.mpi
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def everything():
-    """Calls each function once, with different data and order on each rank, and compares with plain NumPy."""
+    """Calls each function once, with data and order by rank, and compares with NumPy."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     for dtype in (np.float32, np.float64, np.float16, np.int8, np.int64, np.uint8, np.bool_):
@@ -78,7 +78,7 @@ def test_every_function_without_a_launcher():
 
 # ---- order, fusion, names --------------------------------------------------------------------------------------------
 def shuffled(rounds, tensors):
-    """Ranks submit the same names in different orders, in several rounds, some in place, some grouped."""
+    """Ranks submit names in different orders, in several rounds, some in place, some grouped."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     rng = np.random.default_rng(rank)
@@ -116,7 +116,7 @@ def test_any_order(size, variables):
 
 
 def nameless(count):
-    """Submits more operations without names than there are cached numbers; many are in flight, with changing shapes."""
+    """Submits more unnamed operations than cached numbers, many in flight, in many shapes."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     handles = [ringcomm.allreduce_async(np.full(k % 3, rank + k, np.int64), op=ringcomm.Sum) for k in range(count)]

@@ -1,4 +1,4 @@
-"""Process sets over MPI: created at init and later, overlapping, with a single rank; and their refusals."""
+"""Process sets over MPI: made at init and later, overlapping, of one rank; and refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def wrong():
     try:
         ringcomm.add_process_set([0] if rank else [0, 1])
     except ringcomm.MismatchError as error:
-        assert "rank 0 gave [0, 1]" in str(error) and "rank 1 gave [0]" in str(error)
+        assert "rank 0 passed [0, 1]" in str(error) and "rank 1 passed [0]" in str(error)
     else:
         raise AssertionError
     for ranks in ([], [0, 7], [-1]):

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, Any]
 
 
 def pair(a: Array, b: Array) -> Array:
-    """Combines two vectors; the result is rounded to the dtype of `a`, as the data that ranks exchange is."""
+    """Combines two vectors; rounds the result to the dtype of `a`, as exchanged data is."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     ab, aa, bb = (float(np.dot(u.ravel(), v.ravel())) for u, v in ((x, y), (x, x), (y, y)))
     by_x = 1.0 if aa == 0 else 1.0 - ab / aa / 2
@@ -24,8 +24,8 @@ def pair(a: Array, b: Array) -> Array:
 def adasum(vectors: list[Array]) -> Array:
     """Returns the Adasum of one vector per rank.
 
-    Among 2^k + r ranks, the first 2r are paired with their neighbours. Then positions that differ in bit 0, bit 1, ...
-    are paired.
+    Among 2^k + r ranks, the first 2r are paired with their neighbours. Then positions that differ
+    in bit 0, bit 1, ... are paired.
     """
     core = 1 << (len(vectors).bit_length() - 1)
     rest = len(vectors) - core

@@ -1,9 +1,9 @@
-"""A training with reproducible bits: a network with batch normalisation, Adam, a schedule, and an elastic sampler.
+"""A training with reproducible bits: batch normalisation, Adam, a schedule, an elastic sampler.
 
 ``elastic_digits.py FOLDER STEPS [RANK:STEP]``: in an elastic job; kills that rank of the first
-generation at that step.
-``elastic_digits.py FOLDER STEPS --from FILE --to FILE``: on fixed ranks, from one file to another: the reference for
-each membership of a job. DIGITS_DEVICE=standin: on the device of tests/gpu.
+generation at that step. ``elastic_digits.py FOLDER STEPS --from FILE --to FILE``: on fixed ranks,
+from one file to another: the reference for each membership of a job. DIGITS_DEVICE=standin: on the
+device of tests/gpu.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_state():
 
 
 def train(state, data, steps: int, log, after_step) -> None:
-    """Trains; writes a line to `log` for each step: its number, its epoch, and the samples of this rank."""
+    """Trains; writes a line to `log` for each step: number, epoch, and this rank's samples."""
     while state.step < steps:
         loader = torch.utils.data.DataLoader(range(SAMPLES), batch_size=BATCH, sampler=state.sampler)
         for number, indices in enumerate(loader):

@@ -1,8 +1,8 @@
-"""A training that elastic jobs run: its weights record the job's history, and faults occur on demand.
+"""A training for elastic jobs: its weights record the job's history, and faults occur on demand.
 
-``elastic_program.py STEPS NAP FAULT ...``, each fault as WORD:GENERATION:RANK:STEP. A fault occurs after that step and
-before its commit. The first rank's last line is a JSON of the weights and of the history: (generation, ranks, steps
-made before).
+``elastic_program.py STEPS NAP FAULT ...``, each fault as WORD:GENERATION:RANK:STEP. A fault occurs
+after that step and before its commit. The first rank's last line is a JSON of the weights and of
+the history: (generation, ranks, steps made before).
 """
 
 from __future__ import annotations

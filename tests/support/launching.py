@@ -1,4 +1,4 @@
-"""Starts commands as a user would: alone, or on ranks under the MPI that belongs to this interpreter.
+"""Starts commands as a user would: alone, or on ranks under the MPI of this interpreter.
 
 Tests of programs and scripts use it.
 """
@@ -16,7 +16,7 @@ LAUNCHER = Path(sys.executable).with_name("mpiexec")
 
 
 def environment() -> dict[str, str]:
-    """Returns variables that let Open MPI run as root and with more ranks than cores; other MPIs ignore them."""
+    """Returns variables that let Open MPI run as root and with more ranks than cores."""
     return os.environ | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -35,10 +35,10 @@ def run(
     timeout: float = 240,
     variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the interpreter with `arguments` and returns the finished process, whatever its exit status.
+    """Runs the interpreter with `arguments`. Returns the finished process, also if it failed.
 
-    `folder` is the working directory; it must not be the clone, which hides the installed package. With ranks = 0
-    there is no launcher. The caller checks the exit status.
+    `folder` is the working directory; it must not be the clone, which hides the installed package.
+    With ranks = 0 there is no launcher. The caller checks the exit status.
     """
     launch = [str(LAUNCHER), "-n", str(ranks)] if ranks else []
     return subprocess.run(

@@ -1,11 +1,11 @@
-"""Installs ringcomm with different versions of Python, frameworks, NumPy and MPI, and tests each combination.
+"""Installs and tests ringcomm with different versions of Python, frameworks, NumPy and MPI.
 
 It writes the results into docs/compatibility.md.
 
     python tests/support/matrix.py [--cells 3.12 openmpi] [--pythons FOLDER]     # make test-matrix runs all cells
 
-A cell is one combination. `uv` makes its environment in build/matrix, and links the packages that environments share.
-A cell that this machine cannot test leaves its row of the table unchanged.
+A cell is one combination. `uv` makes its environment in build/matrix, and links the packages that
+environments share. A cell that this machine cannot test leaves its row of the table unchanged.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ CELLS = [
 
 
 def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str], limit: float = 600) -> str:
-    """Returns the output of the command. Raises RuntimeError with its last line if the command fails."""
+    """Returns the command's output. Raises RuntimeError with its last line if it fails."""
     try:
         done = subprocess.run(
             [str(word) for word in command],
@@ -123,7 +123,7 @@ def run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str
 
 
 def failure(text: str) -> str:
-    """Returns the few words of a log that name the failure: failed tests, the last exception, or the last line."""
+    """Returns a log's words on the failure: failed tests, last exception, or last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no output"]
     failed = re.findall(r"^(?:FAILED|ERROR) \S*?(test_\w+)\.py", text, re.MULTILINE)
     if failed:

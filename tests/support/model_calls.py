@@ -1,7 +1,8 @@
 """Random calls of a communicator, and their results on every rank, computed with NumPy.
 
-`drawn_step` draws one step from any source of small numbers, so that hypothesis and a seeded generator draw the same
-programs. `cases` computes a collective's arguments and results of all ranks. model_ranks.py makes the calls.
+`drawn_step` draws one step from any source of small numbers, so that hypothesis and a seeded
+generator draw the same programs. `cases` computes a collective's arguments and results of all
+ranks. model_ranks.py makes the calls.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Case(NamedTuple):
 
 
 def rows_of(step: Step, size: int, turn: int = 0) -> list[int]:
-    """Returns the rows of each rank: different ones in half of the cases, where the last rank's depend on the turn."""
+    """Returns each rank's rows: unequal in half of the cases; the last one's vary by turn."""
     if step.variant % 2:
         return [ROWS[step.rows]] * size
     rows = [ROWS[(step.rows * (rank + 1) + step.seed) % len(ROWS)] for rank in range(size)]

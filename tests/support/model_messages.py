@@ -1,7 +1,8 @@
-"""Point-to-point messages of random programs. In each step, a receive of that step matches every message sent.
+"""Point-to-point messages of random programs: each step receives every message that it sends.
 
-A receive with wildcards for both source and tag could match a later step's message, so a barrier follows it. A receive
-that names its source or its tag cannot: the messages of a rank are received in order, and each step has its own tags.
+A receive with wildcards for both source and tag could match a later step's message, so a barrier
+follows it. A receive that names its source or its tag cannot: the messages of a rank are received
+in order, and each step has its own tags.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Messages:
         assert out[: len(want)].tobytes() == want and not out[len(want) :].any()
 
     def irecv(self, source: int, asked: int, tag: int, index: int = 0) -> None:
-        """Posts a receive of `source`'s message; `asked` and `tag` may be wildcards. Source -1 means any rank."""
+        """Posts a receive of `source`'s message; `asked`, `tag` may be wildcards. -1: any rank."""
         out = self.space()
         request = self.comm.irecv(out, asked, tag)
 
@@ -94,7 +95,7 @@ class Messages:
             self.isend(dest)
 
     def chain(self) -> None:
-        """Passes a message along: each rank receives from the rank before it, then sends to the next rank."""
+        """Passes a message along: each rank receives from its predecessor, then sends."""
         if self.me > 0:
             out = self.space()
             asked = ANY_SOURCE if self.step.variant % 2 else self.me - 1
@@ -145,7 +146,7 @@ class Messages:
                 self.irecv(-1, ANY_SOURCE, self.tag + index, index)
 
     def too_long(self) -> None:
-        """Sends to an array that is too short: the receiver gets an error, and the sender continues."""
+        """Sends to a too short array: the receiver gets an error, and the sender continues."""
         shift = self.step.root % self.size
         self.isend((self.me + shift) % self.size)
         source = (self.me - shift) % self.size

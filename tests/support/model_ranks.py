@@ -1,7 +1,8 @@
-"""One rank of a random program: makes each step's calls and compares their results with those of model_calls.py.
+"""One rank of a random program: makes calls and compares their results with model_calls.py's.
 
-All ranks run the same steps. Each choice depends on the step's numbers, the rank and the group's size alone. Ranks as
-threads, ranks under mpiexec, and hypothesis, which removes steps to shrink a program, therefore need no coordination.
+All ranks run the same steps. Each choice depends on the step's numbers, the rank and the group's
+size alone. Ranks as threads, ranks under mpiexec, and hypothesis, which removes steps to shrink a
+program, therefore need no coordination.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Pending(NamedTuple):
 
 
 class Started(NamedTuple):
-    """A collective that can be called again. `start` calls it; unless it blocks, returns its completion."""
+    """A repeatable collective. `start` calls it; unless it blocks, returns its completion."""
 
     number: int
     group: int
@@ -41,9 +42,12 @@ class Started(NamedTuple):
 class Rank:
     """Runs a program on a communicator.
 
-    Args:
-        comm: the communicator of all ranks; it stays open.
-        steps: identical on every rank.
+    Parameters
+    ----------
+    comm : ringcomm.Communicator
+        The communicator of all ranks; it stays open.
+    steps : Sequence[Step]
+        Identical on every rank.
     """
 
     def __init__(self, comm: ringcomm.Communicator, steps: Sequence[Step]) -> None:

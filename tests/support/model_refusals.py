@@ -1,4 +1,4 @@
-"""Errors of random programs: calls on which ranks disagree, and arguments that are refused before data moves."""
+"""Errors of random programs: calls on which ranks disagree, and refused arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_closed(comm: ringcomm.Communicator) -> None:
 
 
 def leave(comm: ringcomm.Communicator, odd: int) -> None:
-    """Closes the communicator on one rank while the other ranks call it: every rank gets an error, and none waits."""
+    """Closes the communicator on one rank while other ranks call it: all get an error."""
     if comm.rank == odd:
         require(comm.close, ringcomm.MismatchError)
         return
@@ -51,8 +51,8 @@ def leave(comm: ringcomm.Communicator, odd: int) -> None:
 def disagree(comm: ringcomm.Communicator, step: Step) -> list[Callable[[], None]]:
     """Makes calls on which one rank disagrees.
 
-    Every rank must get a MismatchError with the same text, and the communicator stays usable. Returns functions that
-    wait for the remaining calls.
+    Every rank must get a MismatchError with the same text, and the communicator stays usable.
+    Returns functions that wait for the remaining calls.
     """
     if comm.size == 1:
         return []
@@ -162,7 +162,7 @@ AGREED: list[Callable[[ringcomm.Communicator], Any]] = [  # ranks compare the na
 
 
 def refuse(comm: ringcomm.Communicator, step: Step) -> None:
-    """Makes calls that raise TypeError or ValueError on one rank or on all; no data moves, so the program continues."""
+    """Makes calls that raise TypeError or ValueError on one or all ranks, without data."""
     calls = REFUSED + AGREED * (step.variant % 2)
     if step.variant % 2 or comm.rank == step.root % comm.size:
         require(lambda: calls[(step.call + step.what) % len(calls)](comm), TypeError, ValueError)

@@ -1,4 +1,4 @@
-"""Values that the random programs of calls use: their dtypes, ops and layouts, and NumPy's result of each reduction."""
+"""Values of the random programs of calls: dtypes, ops, layouts, and NumPy's results."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def _first_pair(op: Op, a: Array, b: Array) -> Array:
 def laid_out(array: Array, layout: str, comm: Any) -> Any:
     """Returns a copy of `array` in this layout.
 
-    "shared" means memory that the communicator's ranks share. "list" means lists of Python numbers, or one number, if
-    NumPy makes an equal array of them.
+    "shared" means memory that the communicator's ranks share. "list" means lists of Python numbers,
+    or one number, if NumPy makes an equal array of them.
     """
     if layout == "shared":
         copy = comm.empty(array.shape, array.dtype)
@@ -104,7 +104,7 @@ def laid_out(array: Array, layout: str, comm: Any) -> Any:
 
 
 def agree(result: Any, expected: Array) -> bool:
-    """Returns whether the bits are equal, or the numbers are (-0 and 0, and the gaps of structures)."""
+    """Returns True if bits or numbers are equal (-0 and 0, and the gaps of structures)."""
     result = np.asarray(result)
     if result.dtype != expected.dtype or result.shape != expected.shape:
         return False

@@ -1,14 +1,16 @@
-"""Runs a function of a test module on MPI ranks, with a time limit, and checks that no process outlives it.
+"""Runs a test module's function on MPI ranks, with a time limit; no process may outlive it.
 
 def program(count):                       # at the top level of the test module
     import ringcomm
     ...
 
-result = mpi_case.run(3, program, 10)               # on 3 ranks, which run other cases too; raises if it fails
-result = mpi_case.run(3, program, 10, alone=True)   # in a separate job, to test its start or end
-result = mpi_case.start(3, program, 10)             # in a separate job that may fail: see status and text
+result = mpi_case.run(3, program, 10)               # on 3 ranks, which run other cases too; raises
+if it fails result = mpi_case.run(3, program, 10, alone=True)   # in a separate job, to test its
+start or end result = mpi_case.start(3, program, 10)             # in a separate job that may fail:
+see status and text
 
-`run` shuts ringcomm down after `program` and restores `variables`; a program must not change its process otherwise.
+`run` shuts ringcomm down after `program` and restores `variables`; a program must not change its
+process otherwise.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Result:
 def start(
     size: int, program: Callable[..., Any], *arguments: Any, limit: float = 120, variables: dict[str, str] | None = None
 ) -> Result:
-    """Starts a separate job; with `size` 0, without a launcher. Fails if it runs longer than `limit` seconds."""
+    """Starts a separate job (`size` 0: without a launcher). Fails after `limit` seconds."""
     job = uuid.uuid4().hex
     launch = [str(LAUNCHER), "-n", str(size)] if size else []
     command = [
@@ -95,8 +97,8 @@ def run(
 ) -> Result:
     """Runs a case as `start` does, and fails unless it succeeds.
 
-    `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s. `pool`: the name of the jobs that run
-    the case, for cases that import modules which other cases must not.
+    `leaves`: ringcomm stays initialised for the next case, which saves 0.1 s. `pool`: the name of
+    the jobs that run the case, for cases that import modules which other cases must not.
     """
     if not alone:
         return _run_in_pool((size, pool), program, arguments, limit, variables or {}, leaves)
@@ -130,12 +132,12 @@ def _run_in_pool(
 
 
 def output_of(arguments: Sequence[str | Path], folder: Path, ranks: int = 0) -> str:
-    """Returns the output as `launching.output_of` does, but from a shared job, so start and end are not tested."""
+    """Returns the output as `launching.output_of` does, but from a shared job."""
     return run(ranks, run_python, [str(one) for one in arguments], str(folder), limit=240).output
 
 
 def run_python(arguments: list[str], folder: str) -> None:
-    """Does what the interpreter does with these arguments: a script, or -m and a module, and their arguments."""
+    """Runs these arguments as the interpreter does: a script or -m module, and arguments."""
     before, sys.argv = (Path.cwd(), sys.argv), arguments[arguments[0] == "-m" :]
     os.chdir(folder)
     try:
@@ -162,7 +164,7 @@ def close_pools(name: str | None = None) -> list[str]:
 
 
 def _end(job: str, process: subprocess.Popen[str]) -> list[str]:
-    """Kills the remaining processes of a job and returns their names; waits a moment for processes that are ending."""
+    """Waits a moment for a job's processes; kills the remaining ones and returns their names."""
     deadline = time.monotonic() + 2
     left = _members(job)
     while left and process.poll() is not None and time.monotonic() < deadline:
@@ -192,7 +194,7 @@ def main() -> None:
 
 
 def say(*words: Any) -> None:
-    """Writes one line to standard output, unbuffered and in one write, so that lines of ranks do not mix."""
+    """Writes one line to standard output, in one write, so that ranks' lines do not mix."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 

@@ -1,8 +1,8 @@
-"""Jobs that live as long as the test session, one for each number of ranks, and run one case after another.
+"""Jobs of the test session, one for each number of ranks, which run one case after another.
 
-Starting Python, MPI and torch on every rank takes longer than most cases. A rank receives a case through a socket, and
-writes the output to files of that case. A case that fails on any rank ends the job, because the other ranks may wait
-for that rank for ever. The next case gets a new job.
+Starting Python, MPI and torch on every rank takes longer than most cases. A rank receives a case
+through a socket, and writes the output to files of that case. A case that fails on any rank ends
+the job, because the other ranks may wait for that rank for ever. The next case gets a new job.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Case:
     module: str
     function: str
     arguments: tuple[Any, ...]
-    folder: str  # of the module
+    folder: str  # folder of the module
     variables: dict[str, str]
     output: str  # the file of standard output; standard errors go to the file of this name with .err appended
     limit: float
-    leaves: bool  # whether ringcomm stays initialised, for hundreds of short cases
+    leaves: bool  # True: ringcomm stays initialised, for hundreds of short cases
 
 
 class Pool:
@@ -122,7 +122,7 @@ class Pool:
         return "".join(answers)
 
     def close(self) -> str:
-        """Ends the job by closing the sockets. Returns the ranks' last output if they do not end well."""
+        """Ends the job by closing the sockets. Returns the last output of ranks that fail."""
         for rank in self.ranks:
             rank.close()
         try:

@@ -1,4 +1,4 @@
-"""Hosts of a job on this machine: checks whether network namespaces can be made, and creates the cluster of them."""
+"""Hosts of a job on this machine: checks for network namespaces, and creates them."""
 
 from __future__ import annotations
 

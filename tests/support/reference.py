@@ -21,7 +21,7 @@ EPSILON = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float
 
 
 def integers(dtype: np.dtype[Any], count: int, rank: int, op: Op, seed: int) -> np.ndarray[Any, Any]:
-    """Returns small whole numbers whose reduction over a few ranks is exact in every dtype."""
+    """Returns small integers whose reduction over a few ranks is exact in every dtype."""
     rng = np.random.default_rng((seed, rank))
     if dtype.kind == "b":
         return rng.random(count) < 0.7
@@ -33,7 +33,7 @@ def integers(dtype: np.dtype[Any], count: int, rank: int, op: Op, seed: int) -> 
 
 
 def reduced(op: Op, inputs: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Reduces whole numbers exactly; averages of integers round toward zero, 16-bit averages are divided in float32."""
+    """Reduces integers exactly; integer averages round to zero, 16-bit ones use float32."""
     dtype, size = inputs[0].dtype, len(inputs)
     if dtype.kind == "b":
         return np.logical_or.reduce(inputs) if op in (Op.Average, Op.Sum, Op.Max) else np.logical_and.reduce(inputs)

@@ -1,7 +1,8 @@
-"""Relaxed methods in NumPy, as a reference: all ranks' weights in one array, one rank's steps after another.
+"""Relaxed methods in NumPy, as a reference: all ranks' weights are in one array.
 
-`gradient(rank, step, x)` returns the gradient of this rank's step (from 0) at its weights x. Ranks may make different
-numbers of steps: `steps[rank]`. Results are (weights of each rank, the method's model).
+`gradient(rank, step, x)` returns the gradient of this rank's step (from 0) at its weights x. Ranks
+may make different numbers of steps: `steps[rank]`. Results are (weights of each rank, the method's
+model).
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def local_sgd(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Computes a periodic method.
 
-    Ranks that have finished contribute nothing to means. Rounds are counted: a rank's n-th round meets the other
-    ranks' n-th.
+    Ranks that have finished contribute nothing to means. Rounds are counted: a rank's n-th round
+    meets the other ranks' n-th.
     """
     p = len(steps)
     x = np.repeat(x0[None], p, axis=0)
@@ -213,7 +214,7 @@ def synchronous(x0: np.ndarray, gradient: Gradient, p: int, steps: int, lr: floa
 def replayed(
     x0: np.ndarray, gradient: Gradient, log: Sequence[tuple[int, int, int, int]], lr: float, momentum: float
 ) -> np.ndarray:
-    """Replays an asynchronous run of one shard from its log: (version applied, rank, step, version read)."""
+    """Replays a shard's asynchronous log: (version applied, rank, step, version read)."""
     versions = [x0.copy()]
     v = np.zeros_like(x0)
     for version, rank, step, read in sorted(log):
@@ -226,7 +227,7 @@ def replayed(
 def easgd_replayed(
     x0: np.ndarray, gradient: Gradient, p: int, steps: int, every: int, lr: float, log: Sequence[tuple[int, int]]
 ) -> np.ndarray:
-    """Returns the centre of asynchronous EASGD from its log: (version of the centre, rank), in any order."""
+    """Returns the centre of asynchronous EASGD from its log: (version, rank) in any order."""
     x, c = np.repeat(x0[None], p, axis=0), x0.copy()
     alpha = c.dtype.type(0.9 / p)
 
@@ -253,8 +254,8 @@ def pairs_replayed(
 ) -> np.ndarray:
     """Returns the final weights of AD-PSGD, from each rank's log of its meetings.
 
-    An entry holds the version of the replica before the step was added, the other rank (-1: none), the versions of
-    both before their mean, and the version taken. The last entry has no step.
+    An entry holds the version of the replica before the step was added, the other rank (-1: none),
+    the versions of both before their mean, and the version taken. The last entry has no step.
     """
     p = len(logs)
     values = [[x0.copy()] for _ in range(p)]  # one per version

@@ -10,7 +10,7 @@ DEBIAN = {"mpich": LIBRARIES / "libmpich.so.12", "openmpi": LIBRARIES / "libmpi.
 
 
 def write_rows(page: Path, name: str, rows: Sequence[str]) -> None:
-    """Writes rows into the table below the comment `name`; each replaces the row with the same first cell."""
+    """Writes rows into the table below the comment `name`, in place of rows with that key."""
     text, mark = page.read_text(), f"<!-- {name} -->\n"
     start = text.index(mark) + len(mark)
     head, rule, *old = text[start:].split("\n\n")[0].splitlines()
@@ -19,7 +19,7 @@ def write_rows(page: Path, name: str, rows: Sequence[str]) -> None:
 
 
 def loaded(library: Path, folder: Path) -> dict[str, str]:
-    """Returns the variables by which mpi4py loads an MPI library; for MPICH's kind, makes a link in `folder`."""
+    """Returns variables by which mpi4py loads an MPI; for MPICH's ABI, links it in `folder`."""
     if library.name.startswith("libmpi.so.40"):
         return {"MPI4PY_LIBMPI": str(library)}
     (link := folder / "libmpi.so.12").unlink(missing_ok=True)

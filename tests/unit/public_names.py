@@ -1,6 +1,7 @@
 """The public interface as text: every name of every public module, with arguments and defaults.
 
-`python tests/unit/public_names.py` rewrites public_names.txt for the modules whose framework is installed here.
+`python tests/unit/public_names.py` rewrites public_names.txt for the modules whose framework is
+installed here.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def names_of_ours(kind: type) -> set[str]:
 
 
 def text_of_class(kind: type) -> str:
-    """Returns the constructor's signature; "" if another library defines it, because it depends on Python's version."""
+    """Returns the constructor's signature; "" if another library (Python's) defines it."""
     inherited = issubclass(kind, enum.Enum) or not {"__init__", "__new__"} & names_of_ours(kind)
     return "" if inherited else text_of(kind)
 

@@ -23,7 +23,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 @pytest.fixture
 def module(monkeypatch):
-    """Imports a file of benchmarks/ or docs/ by its name, and removes it from sys.modules afterwards."""
+    """Imports a file of benchmarks/ or docs/ by its name, without leaving it in sys.modules."""
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), str(ROOT / "docs"), *sys.path])
     before = set(sys.modules)
     yield importlib.import_module
@@ -94,7 +94,7 @@ def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:
 
 
 def test_scripts_call_ringcomm_as_it_wants_to_be_called():
-    """Checks calls against signatures: most scripts need a cluster or hours, so daily tests do not run them."""
+    """Checks calls against signatures, because daily tests do not run most scripts."""
     seen = 0
     for file in [*BENCHMARKS.glob("*.py"), *(ROOT / "examples").rglob("*.py")]:
         for call, function in calls_of_ringcomm(file):

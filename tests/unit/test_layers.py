@@ -134,7 +134,7 @@ def python_layer(name: str) -> int:
 
 
 def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
-    """Removes names that use nothing or that no name uses, until none is left to remove. Returns the rest."""
+    """Repeatedly removes names without users or without uses. Returns the rest."""
     left = {name: set(others) - {name} for name, others in arrows.items()}
     while True:
         used = set().union(*left.values()) if left else set()
@@ -177,7 +177,7 @@ def test_what_the_core_must_not_use() -> None:
 
 
 def namespace_types(text: str, file: str) -> Iterator[str]:
-    """Returns full names of the types that `text` defines in a namespace; an unnamed namespace has the file's name."""
+    """Returns full names of types in namespaces; an unnamed one has the file's name."""
     scopes: list[str | None] = []  # per open brace: the namespace's name, or None
     code = re.sub(r'"(\\.|[^"\\\n])*"|\'(\\.|[^\'\\])\'', "", without_comments(text))
     for head, brace in re.findall(r"([^;{}]*)([;{}])", code):
@@ -196,7 +196,7 @@ def namespace_types(text: str, file: str) -> Iterator[str]:
 
 
 def test_types_have_one_definition() -> None:
-    """Two types of one name in one namespace share their destructors: the linker keeps one of them (ODR)."""
+    """Two types of one full name violate the ODR: the linker keeps one destructor."""
     found: dict[str, set[str]] = {}
     for path in [*CORE.rglob("*.[ch]pp"), *PACKAGE.rglob("*.hpp")]:
         for name in namespace_types(path.read_text(), str(path)):
@@ -225,6 +225,6 @@ def test_lines_and_rulers() -> None:
         name = str(path.relative_to(ROOT))
         for number, line in enumerate(path.read_text().splitlines(), 1):
             too_long = len(line) > 120 and path.suffix != ".py"  # ruff checks Python
-            if too_long or re.fullmatch(r"\s*(//|#)?\s*-{5,}\s*", line):
+            if too_long or re.fullmatch(r"\s*(//|#)\s*-{5,}\s*", line):
                 wrong.append(f"{name}:{number}: {line}")
     assert not wrong, "\n".join(wrong)

@@ -1,4 +1,4 @@
-"""The public interface equals public_names.txt, so that every change of it is deliberate and visible in the diff."""
+"""The public interface equals public_names.txt, so that its changes are deliberate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the build of wheels (examples/deploy/wheels), and the symbols that the extension exports."""
+"""The build of wheels (examples/deploy/wheels), and the symbols that the extension exports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def output(*command: object) -> str:
 
 
 def test_the_extension_exports_its_entry_alone() -> None:
-    """Symbols such as operator delete, or templates of the C++ library, must not conflict with other libraries."""
+    """Symbols (operator delete, templates of C++) must not conflict with other libraries."""
     lines = output("nm", "-D", "--defined-only", _core.__file__).splitlines()
     assert [line.split()[-1] for line in lines] == ["PyInit__core"]
 

@@ -1,5 +1,4 @@
-// Compares the descriptors of all ranks before data moves. The data of small calls is sent within
-// the comparison.
+// Compares the descriptors of all ranks before data moves. Small calls send their data with them.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +16,16 @@ namespace ringcomm {
 // call.even is known. Throws Error(mismatch), identical on every rank, if they disagree.
 class ConsistencyCheck : public Task {
  public:
-  // Publishes this rank's descriptor. For a call that is agreed already it only starts to move the
-  // data. `inline_data`: the data is sent within the check; ranks with equal calls pass equal
-  // values. `call` lives until collect().
+  // Publishes this rank's descriptor. If the call is agreed already, only starts the data movement.
+  // `inline_data`: the data is sent within the check; ranks with equal calls pass equal values.
+  // `call` lives until collect().
   virtual void begin(Call& call, bool inline_data) = 0;
   // Returns, when done, the remaining work of a call with inline data; null if the data was not
   // sent inline on all ranks.
   virtual std::unique_ptr<Task> collect() = 0;
 };
 
-// Returns a longer sleep for waits on ranks of this host: their arrival wakes the sleeper, unlike a
-// message.
+// Returns a longer sleep for waits on ranks of this host: their arrival wakes the sleeper.
 inline std::chrono::nanoseconds patient(std::chrono::nanoseconds longest) {
   return std::max<std::chrono::nanoseconds>(longest, std::chrono::milliseconds(20));
 }
@@ -35,14 +33,14 @@ inline std::chrono::nanoseconds patient(std::chrono::nanoseconds longest) {
 // Creates the check for ranks that are all on one host. It uses mailboxes; the same arrival begins
 // the pass in shared memory.
 std::unique_ptr<ConsistencyCheck> make_memory_consistency_check(CallContext& context);
-// Creates the check by messages, and in shared memory within hosts that have it. `most` is equal on
-// all ranks.
+// Creates the check by messages between hosts, and by shared memory within them. `most`: limits of
+// inline data; equal on all ranks.
 std::unique_ptr<ConsistencyCheck> make_message_consistency_check(CallContext& context, const InlineLimits& most);
 
-// Allocates the memory that leaders of that check need in this rank's arena, unless the slot has it
-// already. The slot keeps it. Call this before the ranks of the host synchronize. It may throw
-// Error(invalid) on this rank alone. So a caller that creates channels on several ranks calls it
-// first and lets the ranks agree on the outcome.
+// Allocates memory in this rank's arena through which a leader and the ranks of its host exchange
+// data (Mailbox::leader_scratch). The slot keeps this memory. Does nothing if the slot has it
+// already. Call this before the ranks of the host synchronize. It may throw Error(invalid) on a
+// single rank. So call it before a channel is created, and let the ranks agree on the outcome.
 void reserve_leader_scratch(Node& node, int slot);
 
 }  // namespace ringcomm

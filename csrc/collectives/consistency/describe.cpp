@@ -1,4 +1,4 @@
-// Fills descriptors from calls, and balances the counts of an all-to-all.
+// Fills descriptors from calls, and checks that the counts of an all-to-all balance.
 #include "collectives/consistency/describe.hpp"
 
 #include <algorithm>
@@ -9,8 +9,7 @@
 namespace ringcomm {
 namespace {
 
-// Returns the size of all blocks that this rank sends or receives in an all-to-all; kUneven if they
-// differ.
+// Returns the size of this rank's blocks in an all-to-all; kUneven if they differ.
 std::uint64_t even_row(const Call& call) {
   const auto other = [&](std::size_t count) { return count != call.counts[0]; };
   return std::ranges::any_of(call.counts, other) || std::ranges::any_of(call.receive_counts, other) ? kUneven
@@ -37,9 +36,9 @@ std::uint64_t balance_of(std::size_t me, std::size_t ranks, Sent sent, Expected 
 }
 
 // Returns a rank's balance. Ranks with even rows publish none: it follows from their count.
-std::uint64_t balance_of(const Descriptor& said, std::size_t me, std::size_t ranks) {
-  if (is_uneven(said)) return said.balance;
-  const auto even = [&](std::size_t) { return said.count; };
+std::uint64_t balance_of(const Descriptor& descriptor, std::size_t me, std::size_t ranks) {
+  if (is_uneven(descriptor)) return descriptor.balance;
+  const auto even = [&](std::size_t) { return descriptor.count; };
   return balance_of(me, ranks, even, even);
 }
 
@@ -94,11 +93,15 @@ bool conclude(Call& call, std::span<const Descriptor> all) {
   std::vector<int> ranks(all.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   if (const std::string why = disagreement(all, ranks); !why.empty()) throw Error(ErrorKind::mismatch, why);
-  const auto same = [&](const Descriptor& one) { return one.count == all[0].count && one.count != kUneven; };
+  const auto same = [&](const Descriptor& descriptor) {
+    return descriptor.count == all[0].count && descriptor.count != kUneven;
+  };
   const bool even = std::ranges::all_of(all, same);
   if (static_cast<Collective>(all[0].collective) == Collective::alltoall && !even && !balanced(all)) return false;
   if (call.collective == Collective::alltoall) call.even = even;
-  const auto speculations_equal = [&](const Descriptor& one) { return one.speculation == all[0].speculation; };
+  const auto speculations_equal = [&](const Descriptor& descriptor) {
+    return descriptor.speculation == all[0].speculation;
+  };
   if (call.speculation) call.speculation->right = std::ranges::all_of(all, speculations_equal);
   return true;
 }

@@ -12,23 +12,20 @@
 namespace ringcomm {
 
 Descriptor describe(const Call& call, int me);
-// Returns the descriptor without count and shape. Fields that the collective does not use stay
-// empty.
+// Returns the descriptor without count and shape. Fields without use in the collective stay empty.
 Descriptor describe_kind(const Call& call);
 // Completes the call with facts that need all descriptors: whether the blocks of an all-to-all are
 // even, and whether the speculation is right.
-// The first form is for equal descriptors with balances that add up to 0. The second form takes
-// all descriptors, by rank, and throws Error(mismatch) if they disagree.
-// Returns false if the counts of an all-to-all disagree: then every rank sends its counts to all
-// ranks and throws counts_mismatch().
+// The first form is for equal descriptors with balances that add up to 0. The second form takes all
+// descriptors, by rank, and throws Error(mismatch) if they disagree.
+// The second form returns false if the counts of an all-to-all disagree. Then every rank must send
+// its counts to all ranks and throw counts_mismatch().
 void conclude(Call& call);
 [[nodiscard]] bool conclude(Call& call, std::span<const Descriptor> all);
 
-// Returns the elements that an all-to-all sends to every rank, then those that it receives from
-// every rank.
+// Returns the elements that an all-to-all sends to each rank, then those received from each rank.
 std::vector<std::uint64_t> counts_of(const Call& call);
-// Makes an Error(mismatch) that names the ranks and their counts. `counts` holds those of all
-// ranks, in rank order.
+// Makes an Error(mismatch) that names ranks and counts. `counts` holds all counts, in rank order.
 Error counts_mismatch(const Call& call, std::span<const Descriptor> all, std::span<const std::uint64_t> counts);
 
 }  // namespace ringcomm

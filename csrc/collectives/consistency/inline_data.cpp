@@ -46,7 +46,8 @@ InlineLimits most_by_ranks(const Terms& terms, std::size_t size) {
           worth(kPayloadsTogether / size, terms, hosts, (ranks - 1) * on_host)};
 }
 
-// Computes limits between leaders. Data that is only moved must reach each host in any case.
+// Computes limits between leaders. Data that is only moved must reach each host by every route, so
+// only the room limits its size.
 InlineLimits most_by_hosts(const Terms& terms, const Hosts& hosts) {
   std::size_t ranks = 0;
   for (int host = 0; host < hosts.number(); ++host) ranks += hosts.of(host).size();

@@ -1,6 +1,6 @@
-// Limits of the data that is sent within the consistency check of a call by messages. Data is sent
-// inline if it fits into a piece and saves time: sending it to every rank must cost no more than
-// the rounds of messages that it replaces.
+// Defines limits for data that is sent within a consistency check by messages. Data is sent inline
+// if it fits into the messages of the check and saves time: sending it to every rank must cost no
+// more than the rounds of messages that it replaces.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,6 @@
 // Implements the check in shared memory. Every rank publishes its descriptor and a digest in its
-// mailbox. Peers read only the digest while digests are equal, and the balance of an all-to-all
-// with blocks of different sizes. The call header of the pass is published with them, so that one
-// arrival covers everything.
+// mailbox. If digests are equal, peers read no descriptor, except the balance of an all-to-all with
+// blocks of different sizes. The same arrival publishes the call header of the pass.
 
 #include <algorithm>
 #include <cstring>
@@ -24,9 +23,9 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     if (call.speculation && !(inline_data && can_speculate(call, epochs_.node().size()))) call.speculation = nullptr;
     // Computes the digest first: the first store to a line that peers read takes long, and later
     // loads may wait for it.
-    Descriptor said;
-    if (!call.agreed) said = describe(call, me_);
-    const std::uint64_t digest = call.agreed ? 0 : digest_of(said);
+    Descriptor descriptor;
+    if (!call.agreed) descriptor = describe(call, me_);
+    const std::uint64_t digest = call.agreed ? 0 : digest_of(descriptor);
     const std::size_t parity = epochs_.open_call();
     if (inline_data) {
       pass_ = make_memory_pass(epochs_, call, segment_bytes_);
@@ -34,7 +33,7 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     }
     if (!call.agreed) {
       Mailbox& mine = epochs_.mine();
-      mine.descriptor[parity] = said;
+      mine.descriptor[parity] = descriptor;
       mine.header[parity].digest = digest;
     }
     epoch_ = epochs_.publish();

@@ -1,6 +1,6 @@
-// Implements the check by messages. It compares digests; only if they differ, or the counts of an
-// all-to-all disagree, does it exchange descriptors. If ranks of a host share memory, their first
-// rank is the leader and sends for all of them. Otherwise every rank is its own leader.
+// Implements the check by messages. It compares digests. If digests differ, or the counts of an
+// all-to-all disagree, it exchanges descriptors. If ranks of a host share memory, their first rank
+// is the leader and sends for all of them. Otherwise every rank is its own leader.
 //
 //   every rank                           leader                             every rank
 //   publishes digest and payload    →    collects them; sends its host's
@@ -27,8 +27,7 @@ namespace ringcomm {
 namespace {
 
 // The leader scratch has two slots, for even and for odd calls, like the mailboxes
-// (shm/mailbox.hpp). In each slot every rank stores its payload, and the leader stores the result
-// of the consistency check.
+// (shm/mailbox.hpp). In each slot every rank stores its payload, and the leader the check's result.
 constexpr std::size_t kVerdict = 64;
 constexpr std::size_t kPieces = kPayloadsTogether + kMostPayloads * kPieceAlign;
 constexpr std::size_t kSlot = kLongestPiece + kVerdict + kPieces;
@@ -36,7 +35,7 @@ constexpr std::size_t kSlot = kLongestPiece + kVerdict + kPieces;
 constexpr std::size_t padded(std::size_t nbytes) { return round_up(nbytes, kPieceAlign); }
 
 // Returns hosts by group rank, with each rank on a different host.
-std::vector<int> apart(int ranks) {
+std::vector<int> one_rank_per_host(int ranks) {
   std::vector<int> hosts(static_cast<std::size_t>(ranks));
   std::iota(hosts.begin(), hosts.end(), 0);
   return hosts;
@@ -46,7 +45,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
  public:
   MessageConsistencyCheck(CallContext& context, const InlineLimits& most)
       : context_(context), epochs_(context.hosts.number() > 1 ? context.epochs.get() : nullptr),
-        hosts_(epochs_ ? context.hosts : Hosts(apart(context.size()), context.me)) {
+        hosts_(epochs_ ? context.hosts : Hosts(one_rank_per_host(context.size()), context.me)) {
     if (epochs_) reserve_leader_scratch(*context.node, epochs_->slot());
     if (!leads()) return;
     std::size_t ranks = 0;
@@ -132,7 +131,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
 
   // Returns whether all ranks of the host have published and, on ranks other than the leader,
   // whether the verdict is there.
-  bool host_has_come() {
+  bool host_has_arrived() {
     host_is_here_ = arrived_here(*epochs_, epoch_, hosts_);
     return host_is_here_ && (leads() || verdict()->epoch == epoch_);
   }
@@ -145,9 +144,9 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   }
 
   void publish_verdict() {
-    *verdict() = {epoch_ + 1, between_->alike()};
+    *verdict() = {epoch_ + 1, between_->identical()};
     std::byte* to = published_pieces();
-    for (int host = 0; inline_data_ && between_->alike() && host < number_of_pieces(); ++host) {
+    for (int host = 0; inline_data_ && between_->identical() && host < number_of_pieces(); ++host) {
       std::memcpy(to, between_->pieces()[static_cast<std::size_t>(host)], piece_bytes(host));
       to += piece_bytes(host);
       epochs_->copied += piece_bytes(host);
@@ -160,7 +159,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     if (left_) return wait_for_goodbye();
     if (!between_hosts_) {
       try {
-        if (epochs_ && !host_has_come()) return look_around();
+        if (epochs_ && !host_has_arrived()) return look_around();
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::left) throw;
         left_ = error;
@@ -176,15 +175,16 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     return progress;
   }
 
-  // Reports the rank that left first: a rank of this host may have left because of another rank.
-  // That rank's goodbye message may still be in flight.
+  // Waits a limited time for goodbye messages. A rank of this host may have left because of another
+  // rank, whose goodbye may still be in flight. The error must then name that rank, because it left
+  // first.
   Progress wait_for_goodbye() {
     context_.transport->poll();
     if (now_ns() > patient_until_) throw *left_;
     return Progress::blocked;
   }
 
-  // Posts one piece for all ranks of the host. If their digests differ, posts a piece that equals
+  // Posts one piece for all ranks of this host. If their digests differ, posts a piece that equals
   // no other.
   void post() {
     std::byte* const piece = between_->open(tag_);
@@ -202,7 +202,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     if (!inline_data_) return between_->post(digest_, 0, {}, balance);
     if (merged()) {
       const std::span payloads(here.data(), ranks.size());
-      return between_->post(digest_, merge_payloads(*call_, payloads, call_->pre, piece), merge_on_the_way(), balance);
+      return between_->post(digest_, merge_payloads(*call_, payloads, call_->pre, piece), merge_in_exchange(), balance);
     }
     std::size_t nbytes = 0;
     for (std::size_t local = 0; local < ranks.size(); ++local) {
@@ -214,7 +214,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   }
 
   bool can_merge() const { return PieceExchange::can_merge(static_cast<std::size_t>(hosts_.number())); }
-  bool merged() const { return merges(call_->collective) && (epochs_ || can_merge()); }   // one piece per host
+  bool merged() const { return merges(call_->collective) && (epochs_ || can_merge()); }   // gives one piece per host
   int number_of_pieces() const { return merged() && can_merge() ? 1 : hosts_.number(); }  // after the exchange
   std::size_t piece_bytes(int host) const {
     if (merged()) return padded(payload_bytes(*call_, 0));
@@ -222,7 +222,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     for (const int rank : hosts_.of(host)) nbytes += padded(payload_bytes(*call_, rank));
     return nbytes;
   }
-  PieceExchange::Merge merge_on_the_way() const {
+  PieceExchange::Merge merge_in_exchange() const {
     if (!can_merge()) return {};
     return [&call = *call_](std::byte* into, const std::byte* lower, const std::byte* upper) {
       const std::array both{lower, upper};
@@ -230,7 +230,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     };
   }
 
-  bool equal() const { return leads() ? between_->alike() : verdict()->equal != 0; }
+  bool equal() const { return leads() ? between_->identical() : verdict()->equal != 0; }
 
   void collect_data() {
     std::array<const std::byte*, kMostPayloads> pieces, payloads;
@@ -293,8 +293,8 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   std::uint32_t epoch_ = 0;
   bool host_is_here_ = false;   // all ranks of this host have arrived
   bool between_hosts_ = false;  // the leader waits for other leaders
-  // Error of a rank of this host that left; thrown once the goodbye of the rank that left first has
-  // had time to arrive.
+  // Error if a rank of this host left. Thrown after a time in which the goodbye of another rank,
+  // which left first, can arrive.
   std::optional<Error> left_;
   std::int64_t patient_until_ = 0;
 };

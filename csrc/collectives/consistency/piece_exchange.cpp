@@ -18,7 +18,7 @@ PieceExchange::PieceExchange(Transport& transport, std::span<const int> peers, i
 std::byte* PieceExchange::open(int tag) {
   pieces_.require(most_ * peers_.size());
   tag_ = tag;
-  alike_ = true;
+  identical_ = true;
   found_.clear();
   return mine();
 }
@@ -33,36 +33,36 @@ void PieceExchange::post(std::uint64_t digest, std::size_t nbytes, Merge merge, 
 
 void PieceExchange::post_nothing() {
   post(0, 0);
-  alike_ = false;
+  identical_ = false;
 }
 
 std::size_t PieceExchange::behind(std::size_t begin, std::size_t count) const {
   for (; count > 0; --count) {
     Head head;
     if (begin + sizeof head > end_)
-      throw Error(ErrorKind::transport, "a message of the comparison of calls is too short");
+      throw Error(ErrorKind::transport, "a message of the consistency check is too short");
     std::memcpy(&head, pieces_.data() + begin, sizeof head);
     if (head.nbytes > most_ - sizeof head)
-      throw Error(ErrorKind::transport, "a message of the comparison of calls is malformed");
+      throw Error(ErrorKind::transport, "a message of the consistency check is malformed");
     begin += rounded(sizeof head + head.nbytes);
   }
   return begin;
 }
 
-// Sends and receives one round. A message that is shorter than a head means that not all digests
-// are equal.
+// Starts the send and the receive of a round. A message shorter than a head means that some digests
+// differ.
 void PieceExchange::start_round() {
   const std::size_t size = peers_.size(), distance = held_;
   const auto at = static_cast<std::size_t>(me_);
   const std::size_t from = doubles_ ? at ^ distance : (at + distance) % size,
                     to = doubles_ ? from : (at + size - distance) % size;
   receiving_ = transport_.receive(peers_[from], tag_, pieces_.data() + end_, coming() * most_);
-  sending_ = transport_.send(peers_[to], tag_, pieces_.data(), !alike_ ? 1 : merge_ ? end_ : behind(0, coming()));
+  sending_ = transport_.send(peers_[to], tag_, pieces_.data(), !identical_ ? 1 : merge_ ? end_ : behind(0, coming()));
 }
 
 Progress PieceExchange::advance() {
   if (held_ == peers_.size()) {
-    if (alike_ && found_.empty()) find();
+    if (identical_ && found_.empty()) find();
     return Progress::done;
   }
   if (receiving_ == kNoTicket && sending_ == kNoTicket) start_round();
@@ -87,15 +87,15 @@ void PieceExchange::end_round() {
   const std::size_t begin = end_, count = coming(), distance = held_;
   held_ += count;
   Head ours, theirs;
-  alike_ = alike_ && arrived_ >= sizeof theirs;
-  if (!alike_) return;
+  identical_ = identical_ && arrived_ >= sizeof theirs;
+  if (!identical_) return;
   std::memcpy(&ours, pieces_.data(), sizeof ours);
   std::memcpy(&theirs, pieces_.data() + begin, sizeof theirs);
-  alike_ = ours.digest == theirs.digest;
-  if (!alike_) return;
+  identical_ = ours.digest == theirs.digest;
+  if (!identical_) return;
   end_ += arrived_;
   if (behind(begin, merge_ ? 1 : count) != end_ || (merge_ && ours.nbytes != theirs.nbytes)) {
-    throw Error(ErrorKind::transport, "a message of the comparison of calls has another length than was said");
+    throw Error(ErrorKind::transport, "the length of a message of the consistency check does not match its header");
   }
   if (!merge_) return;
   end_ = begin;
@@ -114,7 +114,7 @@ void PieceExchange::find() {
   };
   if (merge_) {
     found_.push_back(mine());
-    alike_ = balance_at(0) == 0;
+    identical_ = balance_at(0) == 0;
     return;
   }
   found_.resize(peers_.size());
@@ -124,13 +124,13 @@ void PieceExchange::find() {
     const auto at = static_cast<std::size_t>(me_);
     found_[doubles_ ? at ^ i : (at + i) % found_.size()] = pieces_.data() + begin + sizeof(Head);
   }
-  alike_ = balance == 0;
+  identical_ = balance == 0;
 }
 
 void PieceExchange::abandon() noexcept {
   if (receiving_ == kNoTicket && sending_ == kNoTicket) return;
   for (Ticket* const ticket : {&receiving_, &sending_}) transport_.cancel(std::exchange(*ticket, kNoTicket));
-  if (transport_.in_flight() > 0) pieces_.strand();
+  if (transport_.in_flight() > 0) pieces_.leak();
 }
 
 }  // namespace ringcomm

@@ -17,17 +17,16 @@ namespace ringcomm {
 
 inline constexpr std::size_t kPieceAlign = 16;  // alignment of pieces: kernels read their elements in place
 
-// A rank `me` sends all that it has to rank me - 2^k in round k, and receives as much from me + 2^k
-// (dissemination: Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997). For 2^n ranks it
-// exchanges with rank me ^ 2^k (recursive doubling), so that pieces can be merged during the
-// exchange. Both take ceil(log2 p) messages in each direction.
-// A rank that receives a different digest sends no more pieces, only a notification. Every rank
-// receives data that depends on every other rank, so all ranks notice in the end. An object runs
-// many exchanges, one after another.
+// In round k rank `me` sends all pieces that it has to rank me - 2^k, and receives pieces from rank
+// me + 2^k (dissemination: Bruck et al., IEEE Trans. Parallel Distrib. Syst. 8(11), 1997). If there
+// are 2^n ranks, it exchanges pieces with rank me ^ 2^k instead (recursive doubling), so that
+// pieces can be merged during the exchange. Both take ceil(log2 p) messages in each direction.
+// A rank that receives a different digest sends only a notification from then on. In the end all
+// ranks notice the difference, because the data that a rank receives depends on every other rank.
+// An object runs many exchanges, one after another.
 class PieceExchange final : public Task {
  public:
-  // Merges two pieces, in the order of ranks, into one of the same size, which may be either of
-  // them.
+  // Merges two pieces of one size, in the order of ranks. `into` may be either of them.
   using Merge = std::function<void(std::byte* into, const std::byte* lower, const std::byte* upper)>;
   static bool can_merge(std::size_t ranks) { return std::has_single_bit(ranks); }
 
@@ -37,16 +36,17 @@ class PieceExchange final : public Task {
   ~PieceExchange() override { abandon(); }
   // Begins a new exchange. Returns the address to which this rank writes its piece.
   std::byte* open(int tag);
-  // Posts the piece, of `nbytes` bytes (equal on all ranks if pieces are merged). Ranks with equal
-  // digests all merge, or none does. The balances of all ranks must add up to 0.
+  // Posts the piece, of `nbytes` bytes (equal on all ranks if pieces are merged). Among ranks with
+  // equal digests, all pass `merge` or no rank does. identical() returns false unless the balances
+  // of all ranks add up to 0.
   void post(std::uint64_t digest, std::size_t nbytes, Merge merge = {}, std::uint32_t balance = 0);
   void post_nothing();  // instead of post(): a digest that equals no other rank's
   Progress advance() override;
   void abandon() noexcept override;
 
   // Valid when done.
-  bool alike() const { return alike_; }  // all digests are equal, and the balances add up to 0
-  std::span<const std::byte* const> pieces() const { return found_; }  // if alike(): by rank; if merged, one piece
+  bool identical() const { return identical_; }  // all digests are equal, and the balances add up to 0
+  std::span<const std::byte* const> pieces() const { return found_; }  // if identical(): by rank; if merged, one piece
 
  private:
   struct Head {
@@ -67,11 +67,11 @@ class PieceExchange final : public Task {
   const std::size_t most_;
   int tag_ = 0;
   Staging pieces_;                  // pieces of rank me and the following ranks, consecutively
-  std::size_t held_ = 0, end_ = 0;  // pieces (including merged ones); bytes
+  std::size_t held_ = 0, end_ = 0;  // pieces that this rank has, counting each merged one; bytes
   std::size_t arrived_ = 0;         // bytes received in a round that still sends
   Ticket sending_ = kNoTicket, receiving_ = kNoTicket;
   Merge merge_;
-  bool alike_ = true;
+  bool identical_ = true;
   std::vector<const std::byte*> found_;
 };
 

@@ -1,11 +1,13 @@
-"""Compiles the kernels to PTX: a developer's tool, to be run when one of them has changed.
+"""Compiles the kernels to PTX. Developers run it after each change of a kernel.
 
     python csrc/device/kernels/build_ptx.py --nvrtc path/of/libnvrtc.so.12 [--check path/of/ptxas]
 
-It needs NVRTC, of CUDA 12.0 by choice (a driver takes PTX of its own CUDA and of older ones), and neither a GPU nor a
-toolkit: `pip install --target DIR nvidia-cuda-nvrtc-cu12==12.0.140`; ptxas is in nvidia-cuda-nvcc-cu12. It writes
-ringcomm/_src/arrays/device/kernels_MODULE.ptx.z, compressed by zlib: what a driver's own compiler makes code of for the
-GPU it finds. The first line holds a hash of the sources, by which a test knows PTX that is older than they are.
+It needs NVRTC, but neither a GPU nor a toolkit: `pip install --target DIR
+nvidia-cuda-nvrtc-cu12==12.0.140`. A driver accepts PTX of its CUDA version and of older ones, so an
+old version is used. ptxas is in nvidia-cuda-nvcc-cu12.
+
+It writes ringcomm/_src/arrays/device/kernels_MODULE.ptx.z, compressed by zlib. The driver compiles
+this PTX for its GPU. The first line holds a hash of the sources; a test compares it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parents[2] / "ringcomm" / "_src" / "arrays" / "device"
 MODULES = ("float16", "bfloat16", "float32", "float64", "integers", "composites", "fill", "strided")  # see entries.inl
-# No fused multiply-adds, and none of the fast arithmetic that is off by default: the bits of the CPU's kernels.
+# No fused multiply-adds and no fast arithmetic: results equal the CPU kernels' bit by bit.
 OPTIONS = ("--gpu-architecture=compute_70", "--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true")
 CHECKED = ("sm_70", "sm_80", "sm_90", "sm_100")
 DEVICE_SOURCES = (
@@ -64,7 +66,7 @@ def heading() -> str:
 
 
 class Compiler:
-    """NVRTC by its C interface."""
+    """Calls NVRTC through its C interface."""
 
     def __init__(self, library: str) -> None:
         self.nvrtc = ctypes.CDLL(library)
@@ -92,7 +94,7 @@ class Compiler:
         if failed:
             raise SystemExit(log)
         print(log, end="")
-        # Comments and empty lines tell a driver nothing.
+        # The driver needs no comments and no empty lines.
         lines = (line.strip() for line in self._text(program, "PTX").splitlines())
         return "\n".join([heading(), *(line for line in lines if line and not line.startswith("//")), ""])
 

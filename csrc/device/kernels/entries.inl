@@ -1,7 +1,7 @@
 // Lists every kernel: RC_KERNEL(name, its parameters, what it runs). The including file defines
 // RC_KERNEL, and selects modules by RC_MODULE_*. A driver compiles a complete module when it is
-// first requested, which takes up to a second. Operations not listed run as other kernels
-// (reduce_entry in launch.hpp): a complex sum as a sum of its parts.
+// first requested, which takes up to a second. Operations that are not listed use the kernels of
+// other operations (reduce_entry in launch.hpp): a complex sum uses the sum of floats.
 #define RC_REDUCE(dtype, op, ...) RC_KERNEL(rc_reduce_##dtype##_##op, ReduceParameters, (reduce<__VA_ARGS__>))
 #define RC_PACK(from, to, ...) RC_KERNEL(rc_pack_##from##_##to, PackParameters, (pack<__VA_ARGS__>))
 

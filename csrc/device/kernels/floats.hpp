@@ -29,8 +29,8 @@ RC_DEVICE F canonical(F value) {
   return value == value ? value : bits_as<F>(FloatBits<F>::kNan);
 }
 
-// Keeps the payload: a device's own conversions return one NaN for all. Both results are computed
-// before one is selected, without branches.
+// Keeps a NaN's payload. A device's conversion instructions return the same NaN for all. Both
+// results are computed before one is selected, without branches.
 RC_DEVICE float nan_to_float(double nan) {
   const u64 bits = bits_as<u64>(nan);
   return bits_as<float>(static_cast<u32>(bits >> 32 & 0x80000000u) | 0x7FC00000u |
@@ -57,7 +57,7 @@ RC_DEVICE float round_to_odd(double value) {
   return value == value ? odd : nan;
 }
 
-// Conversions of a half. *_number: for numbers only; a NaN becomes some NaN.
+// Conversions of a half. *_number: for numbers; a NaN becomes an unspecified NaN.
 struct Float16 {
   static constexpr i16 kInfinity = 0x7C00, kNan = 0x7E00;
   static RC_DEVICE float widen_number(u16 half) {

@@ -39,7 +39,8 @@ struct BooleanFormat : PlainFormat<u8, u8> {
   static RC_DEVICE u8 read(u8 raw) { return raw != 0 ? 1 : 0; }
 };
 
-// Selects the type for scaling between two types: the wider one; integers themselves.
+// Selects the type in which a conversion scales: the wider of the two. Integers are not converted
+// to other types.
 template <class From, class To>
 struct Meeting {
   using Number = From;

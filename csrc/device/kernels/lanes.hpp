@@ -1,6 +1,6 @@
 // Defines lanes. A lane converts elements of one dtype to accumulators and back, and applies
-// operations to accumulators. They are the lanes of kernels/body/lanes.inl and pairs.cpp, one
-// element at a time. An element is kUnits units in memory.
+// operations to accumulators. These lanes compute the same as those of kernels/body/lanes.inl and
+// pairs.cpp, one element at a time. An element consists of kUnits units in memory.
 //  kScales      true if the dtype can be scaled
 //  kArithmetic  true if a sum, a product or scaling may return a NaN, which is then made canonical
 //  kWide        true if scaled elements are worth loading 16 bytes at a time; false for integers,
@@ -43,7 +43,7 @@ template <class Half>
 struct HalfLane : FloatLane<float> {
   using Unit = u16;
   static RC_DEVICE float widen(const u16* raw) { return Half::widen_number(*raw); }
-  static RC_DEVICE float settle(float value) { return value; }  // narrow() does it
+  static RC_DEVICE float settle(float value) { return value; }  // narrow() makes NaNs canonical
   static RC_DEVICE void narrow(u16* raw, float value) {
     const u16 number = Half::narrow_number(value);
     *raw = value == value ? number : static_cast<u16>(Half::kNan);
@@ -160,7 +160,7 @@ struct LocatedLane : PlainLane<UnitOf, Located<Value, Index>> {
   static RC_DEVICE Wide upper(Wide a, Wide b) { return b.template comes_before<false>(a) ? b : a; }
 };
 
-// A lane for another lane's elements as bytes.
+// A lane that copies another lane's elements as bytes.
 template <class Units, unsigned count>
 struct Raw {
   Units units[count];

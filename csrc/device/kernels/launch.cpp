@@ -9,7 +9,7 @@
 namespace ringcomm::gpu {
 namespace {
 
-constexpr std::uint64_t kLeastChunk = 1 << 14;  // bytes; smaller chunks do not repay the search in the table of tensors
+constexpr std::uint64_t kLeastChunk = 1 << 14;  // bytes; in smaller chunks, finding the tensor costs too much
 
 std::string identifier(DType dtype) {  // "(int16, int32)" -> int16_int32
   std::string text;

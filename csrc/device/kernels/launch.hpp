@@ -13,9 +13,9 @@
 
 namespace ringcomm::gpu {
 
-// A kernel's name, its module (of entries.inl, in arrays/device/kernels_MODULE.ptx.z), and the
-// number of kernel elements per element: a complex sum is a sum of floats, two per element.
-// Multiply the kernel's counts and first index by it.
+// A kernel's name, and its module (of entries.inl, in arrays/device/kernels_MODULE.ptx.z). `parts`:
+// number of the kernel's elements per element of the dtype; 2 for a complex sum, which sums floats.
+// The kernel's counts and first index must be multiplied by it.
 struct Entry {
   std::string name;
   std::string_view module;
@@ -33,8 +33,8 @@ Entry pack_entry(DType from, DType to);
 Entry scale_entry(DType dtype);
 inline constexpr std::string_view kFillEntry = "rc_fill";  // in module "fill"
 
-// Returns the factors in the form for kernels of this dtype; for a cast, the dtype that scaling
-// uses.
+// scaling_of() returns the factors in the form that the dtype's kernels use. scaled_in() returns
+// the dtype in which a cast scales.
 Scaling scaling_of(DType dtype, kernels::Scale by);
 DType scaled_in(DType from, DType to);
 
@@ -43,9 +43,9 @@ struct Tensor {
   void* destination;
   std::uint64_t count;  // in the kernel's elements
 };
-// Plans a launch for the first tensors (kMostTensors at most); returns their number. They are cut
-// into equal chunks, about `blocks` for each round of all blocks. `size`: bytes of the narrower of
-// the two elements.
+// Plans a launch for the first tensors (kMostTensors at most); returns their number. Tensors are
+// cut into equal chunks; the number of chunks is close to a multiple of `blocks`. `size`: bytes of
+// the narrower of the two elements.
 unsigned plan_pack(PackParameters& parameters, std::span<const Tensor> tensors, unsigned size, unsigned blocks);
 
 inline constexpr std::string_view kStridedModule = "strided", kStridedEntry = "rc_strided";
@@ -60,8 +60,8 @@ StridedParameters strided_parameters(const void* source, void* destination, std:
 
 FillParameters fill_parameters(void* destination, std::uint64_t count, const void* element, unsigned size);
 
-// Returns the number of blocks, of kThreads threads, for a kernel that transfers that many bytes
-// from each source. The result is at most `most`, a few per multiprocessor of the device.
+// Returns the number of blocks, of kThreads threads, for a kernel that reads `nbytes` from each
+// source. The result is at most `most`, a few per multiprocessor of the device.
 inline constexpr unsigned kThreads = 256;
 unsigned blocks_for(std::uint64_t nbytes, unsigned most);
 

@@ -6,9 +6,9 @@
 namespace ringcomm::gpu {
 
 #if defined(__CUDACC__)
-// Uses assembly, so that accesses are known to be to global memory, and volatile, so that they keep
-// their order. A thread loads everything it needs before its first store, because destinations may
-// be sources.
+// Uses assembly, so that the compiler knows that accesses are to global memory. The assembly is
+// volatile, so that accesses keep their order. A thread loads everything it needs before its first
+// store, because destinations may be sources.
 RC_DEVICE u64 address(const void* pointer) { return __cvta_generic_to_global(pointer); }
 
 RC_DEVICE void load_pack(void* to, u64 from) {

@@ -1,7 +1,7 @@
 // Copies many tensors in one launch, each with a cast and a scale: gradients into a bucket and, in
 // the reverse direction, back. Scaling uses the wider of the two formats, float32 at least. Results
-// have the same bits as a cast to it, a scale in it, and a cast from it. A tensor that is its own
-// destination is scaled in place.
+// have the same bits as a cast to that format, a scale in it, and a cast to the destination's
+// format. A tensor that is its own destination is scaled in place.
 #pragma once
 
 #include "device/kernels/formats.hpp"
@@ -9,7 +9,7 @@
 
 namespace ringcomm::gpu {
 
-// The work of a block: one chunk after another.
+// A chunk of a tensor. A block processes one chunk after another.
 struct Chunk {
   u64 source, destination, count;
 
@@ -61,7 +61,7 @@ class Packing {
         step<1, 1, false>(chunk, at < cut.head ? at : at + inside, 0);
   }
 
-  // Copies `some` groups of `elements` elements, `stride` apart.
+  // Copies `some` groups of `elements` elements at intervals of `stride`.
   template <u32 some, u32 elements, bool packed>
   RC_DEVICE void step(const Chunk& chunk, u64 element, u64 stride) const {
     Source from[some][elements];

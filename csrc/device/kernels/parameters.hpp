@@ -1,11 +1,11 @@
-// Defines each kernel's parameters: one struct, passed by value, the same for the host, CUDA
-// (NVRTC: no host headers) and C++. Pointers are to device memory, aligned as C aligns the dtype (a
-// complex number or a pair as its larger part).
+// Defines each kernel's parameters: one struct, passed by value. The host's compiler and NVRTC,
+// which has no host headers, both compile this file. Pointers are to device memory, aligned as C
+// aligns the dtype (a complex number or a pair as its larger part).
 #pragma once
 
 namespace ringcomm::gpu {
 
-// Computes x -> x * factor / divisor as kernels.hpp says. scaling_of (launch.hpp) makes it for one
+// Computes x -> x * factor / divisor as in kernels.hpp. scaling_of (launch.hpp) makes it for one
 // dtype: the host decides if a result is rounded once or twice.
 enum ScaleMode : unsigned {
   kUnscaled,    // bits do not change
@@ -50,7 +50,7 @@ struct PackParameters {
   Scaling scaling;
 };
 
-// Repeats an element's bytes. The pattern holds the element as often as fits 16 bytes; its size
+// Fills memory with copies of an element. The pattern is 16 bytes of copies; the element's size
 // must divide 16.
 struct FillParameters {
   void* destination;

@@ -6,11 +6,11 @@
 // 4-byte id.
 //
 // Ids. Every rank of a set reads the same verdicts in the same order, so the ids that exist after
-// verdict k are the same on all ranks. A rank uses an id only after it has read it, and until it
-// has read that it is forgotten. The coordinator decides both. It keeps a forgotten id until every
-// rank's ready messages show, by `read`, that the rank has read this. So an id in transit is always
-// understood. Ids are never reused. Most names are submitted in the same order in each step, so
-// they have consecutive ids, which are sent in both directions as one entry with a count.
+// verdict k are the same on all ranks. Verdicts of the coordinator assign and forget ids; a rank
+// uses an id only between reading these two. The coordinator keeps a forgotten id until the ready
+// messages of every rank show (`read`) that the rank has read the second one. So an id in transit
+// is always understood. Ids are never reused. Most names are submitted in the same order in each
+// step, so they have consecutive ids, which are sent in both directions as one entry with a count.
 //
 // Joining. A rank that has joined counts as ready for every operation that any rank has ready, and
 // contributes nothing to it. Once all ranks of the set have joined, one verdict ends the join on
@@ -45,7 +45,7 @@ struct VerdictItem {
   std::string name{};       // may be empty if `known`
   std::uint32_t id = 0;     // cache id; 0: none
   std::uint32_t count = 1;  // number of consecutive ids from `id` on, if all are known and no other field is set
-  bool known = false;       // every rank has read this id
+  bool known = false;       // every rank knows the name of this id from an earlier verdict
   // allgather: rows of each rank. alltoall: one number if every rank sends that many rows to every
   // rank; otherwise rows from each rank (at the coordinator: the matrix, [from * size + to]).
   std::vector<std::uint64_t> sizes{};
@@ -57,19 +57,19 @@ struct VerdictItem {
 
 struct Verdict {
   enum class Kind : std::uint8_t { run, fail, all_joined } kind = Kind::run;
-  std::vector<VerdictItem> items{};     // more than one to run: fused into one bucket
-  std::vector<std::uint32_t> forget{};  // ids that are invalid once the items are read
-  std::vector<int> absent{};            // ranks of the set that have joined and did not submit the items
-  int last_joined = -1;                 // all_joined: the last rank to join, as numbered in messages to users
+  std::vector<VerdictItem> items{};      // more than one to run: fused into one bucket
+  std::vector<std::uint32_t> forget{};   // ids that are invalid once the items are read
+  std::vector<int> placeholder_ranks{};  // ranks of the set that have joined and did not submit the items
+  int last_joined = -1;                  // all_joined: the last rank to join, as numbered in messages to users
   // fail:
   ErrorKind error = ErrorKind::mismatch;
   std::string why{};
   std::vector<int> ranks{};  // ranks that the error names
-  bool early = false;        // some ranks have not submitted it: it fails there on submission
+  bool early = false;        // some ranks have not submitted the operation: it fails there on submission
 };
 
-// Appends an entry, or merges it into the last one if both are only ids and its ids follow
-// directly.
+// Appends an entry. If the last entry and this one are only ids, and the ids are consecutive,
+// merges the entries instead.
 template <class Entry>
 void append(std::vector<Entry>& entries, Entry&& entry) {
   if (!entries.empty() && entry.alone() && entries.back().alone() &&

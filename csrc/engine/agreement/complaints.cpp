@@ -12,12 +12,12 @@ namespace ringcomm {
 
 namespace {
 
-std::string quarrel(const Row& row, std::span<const int> ranks) {
+std::string group_mismatch(const Row& row, std::span<const int> ranks) {
   const auto rank = [&](int index) { return "rank " + std::to_string(ranks[static_cast<std::size_t>(index)]); };
-  return "'" + *row.name + "' was submitted " +
-         (row.group_size > 1 ? "in a group of " + std::to_string(row.group_size) : std::string("alone")) + " by " +
-         rank(row.first_rank) + " and otherwise by " + rank(row.odd_rank) +
-         ": submit the same names as one group, in the same order, on every rank";
+  const std::string group = "in a group of " + std::to_string(row.group_size);
+  return concat("'", *row.name, "' was submitted ", row.group_size > 1 ? group : "alone", " by ", rank(row.first_rank),
+                ", but ", row.group_size > 1 ? "alone or in a different group" : "in a group", " by ",
+                rank(row.odd_rank), ": submit the same names as one group, in the same order, on every rank");
 }
 
 std::string difference(const Row& row, std::span<const int> ranks) {
@@ -26,14 +26,14 @@ std::string difference(const Row& row, std::span<const int> ranks) {
   return disagreement(all, ranks);
 }
 
-std::optional<Error> root_is_absent(const Row& row, std::span<const int> ranks) {
+std::optional<Error> root_has_joined(const Row& row, std::span<const int> ranks) {
   if (row.first.root < 0 || row.first.root >= static_cast<int>(ranks.size())) return std::nullopt;  // refused later
   const auto root = static_cast<std::size_t>(row.first.root);
   if (row.is_here(root)) return std::nullopt;
   const std::string which(name_of(static_cast<Collective>(row.first.collective)));
   return Error(ErrorKind::joined,
                concat(which, " '", *row.name, "': its root, rank ", ranks[root],
-                      ", has joined and has nothing to give; choose a root that still has data"),
+                      ", has joined and has no data; choose a root that has not joined"),
                {ranks[root]});
 }
 
@@ -46,22 +46,21 @@ std::string bad_rows(const Row& row) {
   return {};
 }
 
-// Checks the entry of one rank among `size`: its rows, and perhaps how many of them it sends to
-// each rank.
+// Checks Ready::extra of one rank of `size`: its number of rows and, if given, its splits.
 std::string bad_splits(const std::vector<std::uint64_t>& extra, std::size_t size) {
   if (extra.empty()) return "gave no first dimension";
   const std::string rows = std::to_string(extra[0]) + " rows";
   if (extra.size() == 1) {
     if (extra[0] % size == 0) return {};
-    return concat("has ", rows, ", which is not a multiple of ", size, " ranks: give splits");
+    return concat("has ", rows, ", which is not a multiple of the ", size, " ranks: pass splits");
   }
-  if (extra.size() != 1 + size) return concat("gave ", extra.size() - 1, " splits for ", size, " ranks");
+  if (extra.size() != 1 + size) return concat("passed ", extra.size() - 1, " splits for ", size, " ranks");
   std::uint64_t sum = 0;
   for (std::size_t to = 1; to <= size; ++to) {
-    if (extra[to] > extra[0]) return "sends more rows to one rank than its " + rows;
+    if (extra[to] > extra[0]) return "sends more than its " + rows + " to one rank";
     sum += extra[to];
   }
-  return sum == extra[0] ? "" : concat("gave splits whose sum is ", sum, ", but has ", rows);
+  return sum == extra[0] ? "" : concat("passed splits whose sum is ", sum, ", but has ", rows);
 }
 
 std::string bad_splits(const Row& row, std::span<const int> ranks) {
@@ -85,7 +84,7 @@ std::string without_numbers(const std::string& name) {
 
 }  // namespace
 
-std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined) {
+std::string deadlock_text(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined) {
   constexpr std::size_t kMostNames = 4;  // for each set of ranks
   std::map<std::vector<int>, std::vector<std::string>> names_of;
   for (const Row* const row : rows) {
@@ -110,23 +109,23 @@ std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, c
   }
   if (!joined.empty()) text += ' ' + rank_text(joined) + (joined.size() == 1 ? " has" : " have") + " joined;";
   if (names_of.size() > 1 && shapes.size() == 1)
-    return text + " these names differ in their numbers only: give operations names that are the same on every rank";
+    return text + " these names differ only in their numbers: use the same names on every rank";
   return text +
-         " every rank must submit the same operations. Look for uneven numbers of batches (join() ends a rank "
-         "early) and for operations that only some ranks reach";
+         " every rank must submit the same operations. Look for uneven numbers of batches (a rank without further "
+         "batches must call join()) and for operations that only some ranks submit";
 }
 
 std::optional<Error> complaint(const Row& row, std::span<const int> ranks) {
   const auto collective = static_cast<Collective>(row.first.collective);
-  if (row.odd_rank < 0 && !row.differs && !has_root(collective) && !tells_rows(collective)) return std::nullopt;
+  if (row.odd_rank < 0 && !row.differs && !has_root(collective) && !has_rows_per_rank(collective)) return std::nullopt;
   std::string why;
   if (row.odd_rank >= 0) {
-    why = quarrel(row, ranks);
+    why = group_mismatch(row, ranks);
   } else if (row.differs) {
     why = difference(row, ranks);
   }
   if (why.empty()) {
-    if (has_root(collective)) return root_is_absent(row, ranks);
+    if (has_root(collective)) return root_has_joined(row, ranks);
     if (collective == Collective::allgather) why = bad_rows(row);
     if (collective == Collective::alltoall) why = bad_splits(row, ranks);
   }

@@ -18,6 +18,6 @@ std::optional<Error> complaint(const Row& row, std::span<const int> ranks);
 
 // Returns the message for a deadlock: every rank waits, but no operation was submitted by all
 // ranks. `joined`: ranks as numbered in messages to users.
-std::string never_meet(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined);
+std::string deadlock_text(std::span<Row* const> rows, std::span<const int> ranks, const std::vector<int>& joined);
 
 }  // namespace ringcomm

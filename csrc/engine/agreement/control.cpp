@@ -42,9 +42,9 @@ bool Control::sending() {
 bool Control::receive(const std::function<void(int peer, Record record)>& handle) {
   int taken = 0;
   for (; taken < kMostMessages; ++taken) {
-    const auto letter = mail_.receive();
-    if (!letter) break;
-    for (Record& record : decode(letter->bytes)) handle(letter->peer, std::move(record));
+    const auto message = mail_.receive();
+    if (!message) break;
+    for (Record& record : decode(message->bytes)) handle(message->peer, std::move(record));
   }
   return taken > 0;
 }

@@ -65,8 +65,8 @@ void Coordinator::ready(int rank, std::uint64_t read, const Ready& entry) {
   }
 }
 
-// Returns whether this submission was in transit when an early failure of it was issued. The rank
-// fails it when it reads that verdict.
+// Returns whether this submission was in transit when a verdict failed the operation early. The
+// rank fails this submission when it reads that verdict.
 bool Coordinator::failed_before_submission(int rank, std::uint64_t read, const std::string& name) {
   const auto found = early_.find(name);
   if (found == early_.end()) return false;
@@ -93,7 +93,8 @@ void Coordinator::withdraw(int rank, const std::string& name, const std::string&
 Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
   const std::string name = *row.name;
   const std::vector<int> missing = rows_.missing(&row);
-  Verdict& verdict = failures_.emplace_back(Verdict{.kind = Verdict::Kind::fail, .absent = rows_.absent(row)});
+  Verdict& verdict =
+      failures_.emplace_back(Verdict{.kind = Verdict::Kind::fail, .placeholder_ranks = rows_.placeholder_ranks(row)});
   verdict.why = why;
   verdict.ranks = called(missing);
   verdict.early = !missing.empty();
@@ -101,7 +102,7 @@ Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
   if (verdict.early) {
     // decide() puts failures first, so the verdict's number is known.
     Early& early = early_[name].emplace_back(Early{issued_ + failures_.size(), std::vector<char>(ranks_.size(), 0)});
-    for (const int one : missing) early.missing[static_cast<std::size_t>(one)] = 1;
+    for (const int rank : missing) early.missing[static_cast<std::size_t>(rank)] = 1;
   }
   rows_.remove(row);
   return verdict;
@@ -111,17 +112,17 @@ void Coordinator::block(int rank, std::uint64_t read) {
   if (ended_ || read != issued_) return;  // a verdict is in transit to the rank
   blocked_[static_cast<std::size_t>(rank)] = 1;
   std::vector<int> joined;
-  for (int one = 0; one < static_cast<int>(ranks_.size()); ++one) {
-    if (rows_.has_joined(one)) {
-      joined.push_back(one);
-    } else if (!blocked_[static_cast<std::size_t>(one)]) {
+  for (int member = 0; member < static_cast<int>(ranks_.size()); ++member) {
+    if (rows_.has_joined(member)) {
+      joined.push_back(member);
+    } else if (!blocked_[static_cast<std::size_t>(member)]) {
       return;
     }
   }
   std::vector<Row*> rows;
   rows_.each_waiting([&](const Row& row) { rows.push_back(rows_.waiting(*row.name)); });
   if (rows.empty()) return;
-  const std::string why = never_meet(rows, ranks_, called(joined));
+  const std::string why = deadlock_text(rows, ranks_, called(joined));
   for (Row* const row : rows) fail_early(*row, why).error = ErrorKind::mismatch;
 }
 
@@ -136,9 +137,9 @@ std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) c
   std::vector<Waiting> result;
   rows_.each_waiting([&](const Row& row) {
     if (row.since_ns > before_ns) return;
-    Waiting& one = result.emplace_back(Waiting{*row.name, row.since_ns, {}, called(rows_.missing(&row))});
+    Waiting& entry = result.emplace_back(Waiting{*row.name, row.since_ns, {}, called(rows_.missing(&row))});
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      if (row.is_here(i)) one.here.push_back(ranks_[i]);
+      if (row.is_here(i)) entry.here.push_back(ranks_[i]);
     }
   });
   std::sort(result.begin(), result.end(), [](const Waiting& a, const Waiting& b) { return a.since_ns < b.since_ns; });
@@ -159,8 +160,8 @@ std::vector<Verdict> Coordinator::decide() {
   if (!fusion.drafts().empty()) std::fill(blocked_.begin(), blocked_.end(), 0);
   for (Fusion::Draft& draft : fusion.drafts()) {
     ++issued_;
-    // Items get their ids in the order in which they are read. So no rank forgets an id before its
-    // last use.
+    // Items get their ids in the order in which ranks read the items, so that no rank forgets an id
+    // before its last use.
     for (Row* const row : draft.rows) {
       append(draft.verdict.items, item_of(*row, draft.verdict));
       rows_.remove(*row);
@@ -171,17 +172,17 @@ std::vector<Verdict> Coordinator::decide() {
   return verdicts;
 }
 
-// Decides a group, or a single operation: all of it runs, or all of it fails.
+// Decides on a group, or on a single operation. Either all operations of a group run, or all fail.
 void Coordinator::judge(std::span<Row* const> rows, Fusion& fusion) {
   std::optional<Error> why;
   for (std::size_t i = 0; i < rows.size() && !why; ++i) why = complaint(*rows[i], ranks_);
   for (Row* const row : rows) {
     if (!why) {
-      fusion.add(*row, rows_.absent(*row));
+      fusion.add(*row, rows_.placeholder_ranks(*row));
       continue;
     }
     Verdict verdict{.kind = Verdict::Kind::fail,
-                    .absent = rows_.absent(*row),
+                    .placeholder_ranks = rows_.placeholder_ranks(*row),
                     .error = why->kind(),
                     .why = why->what(),
                     .ranks = why->ranks()};
@@ -194,7 +195,7 @@ void Coordinator::judge(std::span<Row* const> rows, Fusion& fusion) {
 VerdictItem Coordinator::item_of(Row& row, Verdict& verdict) {
   VerdictItem item;
   ids_.identify(row, item, verdict, issued_);
-  if (!verdict.absent.empty()) item.signature = row.first;
+  if (!verdict.placeholder_ranks.empty()) item.signature = row.first;
   describe_rows(row, ranks_.size(), item);
   return item;
 }

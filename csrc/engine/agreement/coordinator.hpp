@@ -29,8 +29,8 @@ class Coordinator {
   // Records that rank `rank` submits nothing more. It takes part in all operations until all ranks
   // have joined.
   void join(int rank);
-  // Records that rank `rank` no longer waits for an operation: it fails on all ranks, unless it has
-  // been agreed meanwhile.
+  // Records that rank `rank` no longer waits for an operation. The operation fails on all ranks,
+  // unless it has been agreed meanwhile.
   void withdraw(int rank, const std::string& name, const std::string& why);
   // Records that every caller of rank `rank`, which has read `read` verdicts, is blocked. Once all
   // ranks are blocked, no pending operation can complete, so all of them fail.
@@ -40,14 +40,14 @@ class Coordinator {
 
   std::uint64_t issued() const { return issued_; }                                          // verdicts
   const std::string& name_under(std::uint32_t id) const { return *ids_.at(id).row->name; }  // Throws Error(internal)
-  // ranks that have not submitted it, as numbered in messages to users
+  // ranks that have not submitted the operation, as numbered in messages to users
   std::vector<int> missing(const std::string& name);
   struct Waiting {
     std::string name;
     std::int64_t since_ns;           // time of the first submission
     std::vector<int> here, missing;  // ranks
   };
-  // operations first submitted before that time, oldest first
+  // operations first submitted before `before_ns`, oldest first
   std::vector<Waiting> waiting(std::int64_t before_ns) const;
   std::size_t ids() const { return ids_.size(); }  // ids that a message in transit may still name
 
@@ -71,7 +71,7 @@ class Coordinator {
   std::vector<std::uint64_t> read_;  // verdicts, by rank
   std::vector<char> blocked_;        // per rank, since the last submission and verdict
   std::uint64_t issued_ = 0;
-  std::vector<Verdict> failures_;  // by withdraw(), since the last decide()
+  std::vector<Verdict> failures_;  // by fail_early(), since the last decide()
   std::unordered_map<std::string, std::vector<Early>> early_;
   bool ended_ = false;
 };

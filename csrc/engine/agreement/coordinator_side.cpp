@@ -31,9 +31,10 @@ void CoordinatorSide::receive(int index, const ReadyRecord& record) {
 
 void CoordinatorSide::receive(int index, const WithdrawRecord& record) {
   const std::vector<int> missing = coordinator_.missing(record.name);
-  const std::string who = missing.empty() ? "all ranks have submitted it, but not others of its group"
-                                          : "not submitted by " + rank_text(missing);
-  coordinator_.withdraw(index, record.name, record.why + "; " + who + ": did every rank submit it?");
+  const std::string state = missing.empty() ? "all ranks have submitted it, but not all operations of its group"
+                                            : rank_text(missing) + (missing.size() > 1 ? " have" : " has") +
+                                                  " not submitted it; every rank must submit the same operations";
+  coordinator_.withdraw(index, record.name, record.why + ": " + state);
 }
 
 std::optional<VerdictRecord> CoordinatorSide::decide() {
@@ -65,9 +66,9 @@ std::optional<VerdictRecord> CoordinatorSide::decide() {
 std::vector<std::string> CoordinatorSide::stalled(std::int64_t before_ns, std::int64_t now_ns) const {
   std::vector<std::string> lines;
   for (const auto& [name, since_ns, here, missing] : coordinator_.waiting(before_ns)) {
-    const std::string who =
-        missing.empty() ? "all ranks, but not others of its group" : rank_text(here) + ", not by " + rank_text(missing);
-    lines.push_back("'" + name + "' since " + seconds_text(now_ns - since_ns) + ": submitted by " + who);
+    const std::string ranks = missing.empty() ? "all ranks, unlike other operations of its group"
+                                              : rank_text(here) + ", not by " + rank_text(missing);
+    lines.push_back("'" + name + "' for " + seconds_text(now_ns - since_ns) + ": submitted by " + ranks);
   }
   return lines;
 }

@@ -25,7 +25,7 @@ class CoordinatorSide {
   void end() { coordinator_.end(); }
   // Sends due verdicts to the other ranks. Returns those of this rank, if there are any.
   std::optional<VerdictRecord> decide();
-  // Returns one line for each operation that ranks have waited for since before `before_ns`.
+  // Returns one line for each pending operation that was first submitted before `before_ns`.
   std::vector<std::string> stalled(std::int64_t before_ns, std::int64_t now_ns) const;
 
  private:

@@ -14,7 +14,7 @@ constexpr std::int64_t kGoodbye = 1'000'000'000;     // ns for sending the LEAVE
 
 bool Departure::turn(const Sets& sets, bool moved_data) {
   const std::int64_t now = now_ns();
-  if (phase_ == Phase::asked) {
+  if (phase_ == Phase::requested) {
     for (const auto& [id, set] : sets) set->withdraw();
     context_.control.flush();
     phase_ = Phase::withdrawing;
@@ -22,22 +22,23 @@ bool Departure::turn(const Sets& sets, bool moved_data) {
   }
   if (phase_ == Phase::withdrawing) {
     if (moved_data) deadline_ns_ = now + kWithdrawal;
-    const bool settled = std::all_of(sets.begin(), sets.end(), [](const auto& one) { return one.second->settled(); });
-    if (!settled && now < deadline_ns_) return false;
+    const bool quiescent =
+        std::all_of(sets.begin(), sets.end(), [](const auto& entry) { return entry.second->quiescent(); });
+    if (!quiescent && now < deadline_ns_) return false;
     services_.end(Error(ErrorKind::shut_down, "was in flight at shutdown"));
-    say_goodbye(sets);
-    phase_ = Phase::saying;
+    send_goodbyes(sets);
+    phase_ = Phase::sending_goodbyes;
     deadline_ns_ = now + kGoodbye;
     return true;
   }
   if ((context_.control.sending() || services_.moving()) && now < deadline_ns_) return false;
   context_.control.close();
   services_.close();
-  phase_ = Phase::gone;
+  phase_ = Phase::left;
   return true;
 }
 
-void Departure::say_goodbye(const Sets& sets) {
+void Departure::send_goodbyes(const Sets& sets) {
   LeaveRecord record;
   for (const auto& [id, set] : sets) {
     if (set->me >= 0) record.sets.push_back(set->end());

@@ -14,15 +14,15 @@ class Departure {
   Departure(Context& context, Services& services) : context_(context), services_(services) {}
   // Runs one step. `moved_data`: data moved in this turn. Returns true on progress.
   bool turn(const Sets& sets, bool moved_data);
-  bool over() const { return phase_ == Phase::gone; }
+  bool over() const { return phase_ == Phase::left; }
 
  private:
-  enum class Phase : std::uint8_t { asked, withdrawing, saying, gone };
-  void say_goodbye(const Sets& sets);
+  enum class Phase : std::uint8_t { requested, withdrawing, sending_goodbyes, left };
+  void send_goodbyes(const Sets& sets);
 
   Context& context_;
   Services& services_;
-  Phase phase_ = Phase::asked;
+  Phase phase_ = Phase::requested;
   std::int64_t deadline_ns_ = 0;  // end of the phase
 };
 

@@ -5,7 +5,8 @@ namespace ringcomm {
 
 const IdCache::Known& IdCache::at(std::uint32_t id) const {
   const auto found = known_.find(id);
-  if (found == known_.end()) throw Error(ErrorKind::internal, "a rank used a cache id that nobody gave it");
+  if (found == known_.end())
+    throw Error(ErrorKind::internal, "a rank used a cache id that the coordinator had not assigned");
   return found->second;
 }
 

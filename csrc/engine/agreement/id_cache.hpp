@@ -28,7 +28,7 @@ class IdCache {
   // name only. Ids that this forgets are added to the verdict.
   void identify(Row& row, VerdictItem& item, Verdict& verdict, std::uint64_t number);
   // Drops ids that no message in transit can name any more, because all ranks have read
-  // `read_by_all` verdicts. Returns the rows that had them.
+  // `read_by_all` verdicts. Returns the rows that have no ids left.
   std::vector<Row*> clean_up(std::uint64_t read_by_all);
   bool has_forgotten() const { return !forgotten_.empty(); }
   std::size_t size() const { return known_.size(); }  // includes forgotten ids that some rank may not have read about

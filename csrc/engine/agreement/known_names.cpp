@@ -12,7 +12,8 @@ std::uint32_t KnownNames::find(const std::string& name, const Descriptor& signat
 
 const std::string& KnownNames::name_of(std::uint32_t id) const {
   const auto found = by_id_.find(id);
-  if (found == by_id_.end()) throw Error(ErrorKind::internal, "the coordinator used a cache id that it never gave");
+  if (found == by_id_.end())
+    throw Error(ErrorKind::internal, "the coordinator used a cache id that it had not assigned");
   return found->second;
 }
 

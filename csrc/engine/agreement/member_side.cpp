@@ -44,11 +44,11 @@ bool MemberSide::is_over(const OperationStatePtr& pending) {
     held_.push_back(pending);
     return true;
   }
-  const auto doomed = failed_before_submit_.find(pending->name);
-  if (doomed == failed_before_submit_.end()) return false;
-  in_flight_.finish(pending, doomed->second.front());
-  doomed->second.pop_front();
-  if (doomed->second.empty()) failed_before_submit_.erase(doomed);
+  const auto failed = failed_before_submit_.find(pending->name);
+  if (failed == failed_before_submit_.end()) return false;
+  in_flight_.finish(pending, failed->second.front());
+  failed->second.pop_front();
+  if (failed->second.empty()) failed_before_submit_.erase(failed);
   return true;
 }
 
@@ -86,7 +86,7 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
     const std::int64_t now = now_ns();
     context_.traced("cycle", "cycles", now, now, 0, std::to_string(record.verdicts.size()) + " decided");
   }
-  if (record.first != read_ + 1) throw Error(ErrorKind::internal, "verdicts came out of order");
+  if (record.first != read_ + 1) throw Error(ErrorKind::internal, "the coordinator's decisions arrived out of order");
   for (Verdict& verdict : record.verdicts) {
     ++read_;
     if (verdict.kind == Verdict::Kind::fail) {
@@ -95,7 +95,7 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
     } else if (verdict.kind == Verdict::Kind::all_joined) {
       joined_ = false;
       failed_before_submit_
-          .clear();  // this rank will never submit operations that only other ranks had submitted: counting starts anew
+          .clear();  // this rank never submits what other ranks submitted during its join: its next operations are new
       executor_.push({.last_joined = verdict.last_joined});
     } else if (auto why = read_run(verdict)) {
       return why;
@@ -109,7 +109,8 @@ std::optional<Error> MemberSide::read(VerdictRecord&& record) {
 }
 
 void MemberSide::read_failure(const Verdict& verdict) {
-  if (contains(verdict.absent, me_)) return;  // this rank has an earlier operation of that name in flight, or none
+  if (contains(verdict.placeholder_ranks, me_))
+    return;  // this rank has joined: an operation of this name in flight here is an earlier one
   const auto error = std::make_exception_ptr(Error(verdict.error, verdict.why, verdict.ranks));
   for (const VerdictItem& item : verdict.items) {
     if (abandoned_.erase(item.name) > 0) {
@@ -123,20 +124,20 @@ void MemberSide::read_failure(const Verdict& verdict) {
 }
 
 std::optional<Error> MemberSide::read_run(Verdict& verdict) {
-  Decided decided{.absent = verdict.absent};
+  Decided decided{.placeholder_ranks = verdict.placeholder_ranks};
   decided.parts.reserve(verdict.items.size());
-  const bool absent = contains(verdict.absent, me_);
+  const bool joined = contains(verdict.placeholder_ranks, me_);
   const std::int64_t now = now_ns();
   for (VerdictItem& item : verdict.items) {
     for (std::uint32_t id = item.id; id - item.id < item.count; ++id) {
-      OperationStatePtr pending = taking_part(item, id, absent);
-      if (!pending) return cannot(name_of(item, id), absent);
+      OperationStatePtr pending = operation_for(item, id, joined);
+      if (!pending) return cannot_run(name_of(item, id), joined);
       pending->agreed = true;
-      if (!absent) context_.traced("agree", pending->name, pending->sent_ns, now);
+      if (!joined) context_.traced("agree", pending->name, pending->sent_ns, now);
       if (id != 0 && !item.known) known_.learn(id, item.name, pending->signature);
       if (pending->kind == OperationState::Kind::step) {
         // a plan has its own channel, so no other operation of this set waits for it
-        pending->plan->agree(pending, !verdict.absent.empty());
+        pending->plan->agree(pending, !verdict.placeholder_ranks.empty());
       } else {
         decided.parts.push_back({std::move(pending), std::move(item.sizes)});
       }
@@ -146,16 +147,16 @@ std::optional<Error> MemberSide::read_run(Verdict& verdict) {
   return std::nullopt;
 }
 
-// Returns this rank's operation, or a placeholder if it is absent; null if it cannot take part.
-OperationStatePtr MemberSide::taking_part(const VerdictItem& item, std::uint32_t id, bool absent) {
-  if (absent) return stand_in(item, name_of(item, id));
+// Returns this rank's operation, or a placeholder if it has joined; null if it cannot take part.
+OperationStatePtr MemberSide::operation_for(const VerdictItem& item, std::uint32_t id, bool joined) {
+  if (joined) return placeholder_for(item, name_of(item, id));
   OperationStatePtr pending = item.known ? take_sent(id) : nullptr;
   if (!pending) pending = in_flight_.find(name_of(item, id));
   return pending && pending->sent_ns != 0 ? pending : nullptr;
 }
 
-OperationStatePtr MemberSide::stand_in(const VerdictItem& item, const std::string& name) const {
-  OperationStatePtr pending = stand_in_for(name, item.signature.value());
+OperationStatePtr MemberSide::placeholder_for(const VerdictItem& item, const std::string& name) const {
+  OperationStatePtr pending = make_placeholder(name, item.signature.value());
   if (pending->kind != OperationState::Kind::step) return pending;
   pending->plan = plans_.find(name, pending->signature);
   return pending->plan ? pending : nullptr;
@@ -172,10 +173,10 @@ const std::string& MemberSide::name_of(const VerdictItem& item, std::uint32_t id
   return item.known ? known_.name_of(id) : item.name;
 }
 
-Error MemberSide::cannot(const std::string& name, bool absent) const {
-  const std::string why = absent ? " has joined, and lacks '" + name + "', which the other ranks have made without it"
-                                 : " had given up '" + name + "' when it became ready everywhere";
-  return Error(ErrorKind::left, concat("rank ", context_.rank(), why, ", so this process set is of no more use"),
+Error MemberSide::cannot_run(const std::string& name, bool joined) const {
+  const std::string why = joined ? " has joined and does not have '" + name + "', which the other ranks created"
+                                 : " had cancelled '" + name + "' before all ranks submitted it";
+  return Error(ErrorKind::left, concat("rank ", context_.rank(), why, ", so this process set can no longer be used"),
                {context_.rank()});
 }
 
@@ -191,7 +192,7 @@ const Error* MemberSide::abandoned(const std::string& name) const {
   return found == abandoned_.end() ? nullptr : &found->second;
 }
 
-// Submits the delayed operation of this name: the old one has ended, so it is sent in this turn.
+// Submits the delayed operation of this name, because the abandoned one has ended.
 void MemberSide::release(const std::string& name) {
   for (const OperationStatePtr& pending : held_) {
     if (pending->name == name && !pending->done()) in_flight_.put_back(pending);

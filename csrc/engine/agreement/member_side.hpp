@@ -41,11 +41,11 @@ class MemberSide {
   std::uint32_t id_of(OperationState& pending) const;
   void read_failure(const Verdict& verdict);
   std::optional<Error> read_run(Verdict& verdict);
-  OperationStatePtr taking_part(const VerdictItem& item, std::uint32_t id, bool absent);
-  OperationStatePtr stand_in(const VerdictItem& item, const std::string& name) const;
+  OperationStatePtr operation_for(const VerdictItem& item, std::uint32_t id, bool joined);
+  OperationStatePtr placeholder_for(const VerdictItem& item, const std::string& name) const;
   OperationStatePtr take_sent(std::uint32_t id);
   const std::string& name_of(const VerdictItem& item, std::uint32_t id) const;
-  Error cannot(const std::string& name, bool absent) const;
+  Error cannot_run(const std::string& name, bool joined) const;
   void release(const std::string& name);
 
   const Context& context_;
@@ -54,14 +54,15 @@ class MemberSide {
   const PlanTable& plans_;
   Executor& executor_;
   KnownNames known_;
-  std::unordered_map<std::uint32_t, OperationStatePtr> sent_;  // by id: the operation pending under it; null: none
+  std::unordered_map<std::uint32_t, OperationStatePtr>
+      sent_;  // by id: pending operation that was sent with it; null: none
   // verdicts read; and the number that the coordinator knows of
   std::uint64_t read_ = 0, reported_ = 0;
   bool joined_ = false;  // this rank submits nothing more
   std::unordered_map<std::string, std::deque<std::exception_ptr>>
       failed_before_submit_;  // failed before they were submitted here
   std::map<std::string, Error> abandoned_;
-  std::vector<OperationStatePtr> held_;  // submitted under an abandoned name since
+  std::vector<OperationStatePtr> held_;  // delayed: an earlier operation of the name was abandoned
 };
 
 }  // namespace ringcomm

@@ -157,7 +157,7 @@ void fields(Visitor& visit, VerdictItem& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Verdict& v) {
-  visit(v.kind, v.items, v.forget, v.absent);
+  visit(v.kind, v.items, v.forget, v.placeholder_ranks);
   if (v.kind == Verdict::Kind::all_joined) visit(v.last_joined);
   if (v.kind == Verdict::Kind::fail) visit(v.error, v.why, v.ranks, v.early);
 }

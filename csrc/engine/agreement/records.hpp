@@ -31,7 +31,7 @@ struct WithdrawRecord {  // to the coordinator: the sender withdraws one operati
   std::string name, why;
   void fields(auto& visit) { visit(set, name, why); }
 };
-struct GoingRecord {  // to the coordinator: the sender leaves; agree on nothing more
+struct LeavingRecord {  // to the coordinator: the sender leaves; agree on nothing more
   std::uint32_t set = 0;
 };
 struct ConfirmedRecord {  // from the coordinator: no verdict follows
@@ -41,12 +41,12 @@ struct SetEnd {
   std::uint32_t set = 0;
   std::uint64_t executed = 0;                                // verdicts
   std::vector<std::pair<std::string, std::uint64_t>> steps;  // per plan: steps completed
-  // Ranks that had left the set before; empty: the sender is the first, as far as it knows.
+  // Ranks that, as far as the sender knows, left the set before it did.
   std::vector<int> because;
   void fields(auto& visit) { visit(set, executed, steps, because); }
 };
 struct LeaveRecord {     // to every rank: the sender executes these numbers of verdicts and steps, and no more
-  bool entirely = true;  // it leaves the job; otherwise only these sets
+  bool entirely = true;  // the sender leaves the job; false: only these sets
   std::vector<SetEnd> sets;
   void fields(auto& visit) { visit(entirely, sets); }
 };
@@ -63,12 +63,12 @@ struct JoinRecord {
   std::uint32_t set = 0;
 };
 
-struct BlockedRecord {  // to the coordinator: the sender's callers wait in this set, and submit nothing more until then
+struct BlockedRecord {  // to the coordinator: the sender's callers wait in this set, and submit nothing meanwhile
   std::uint32_t set = 0;
   std::uint64_t read = 0;  // verdicts of the set that the sender has read
 };
 
-using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, GoingRecord, ConfirmedRecord, LeaveRecord,
+using Record = std::variant<ReadyRecord, VerdictRecord, WithdrawRecord, LeavingRecord, ConfirmedRecord, LeaveRecord,
                             AbortRecord, JoinRecord, BlockedRecord>;
 using Bytes = std::vector<std::byte>;
 

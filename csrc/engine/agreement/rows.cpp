@@ -80,7 +80,7 @@ void Rows::leave_join() {
   joined_count_ = 0;
 }
 
-std::vector<int> Rows::absent(const Row& row) const {
+std::vector<int> Rows::placeholder_ranks(const Row& row) const {
   std::vector<int> result;
   for (std::size_t i = 0; i < joined_.size() && joined_count_ > 0; ++i) {
     if (joined_[i] && !row.is_here(i)) result.push_back(static_cast<int>(i));

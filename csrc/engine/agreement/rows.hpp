@@ -21,7 +21,7 @@ struct Row {
   int ids = 0;                        // number of ids that ranks may still use for it, including forgotten ids
   // The submission that is not yet decided, if `count` > 0:
   int count = 0;              // ranks that have submitted it
-  std::uint32_t sent_as = 0;  // the id under which all of them submitted it, or all did last time; 0: there is none
+  std::uint32_t sent_as = 0;  // id that all submissions used, now or (if `count` is 0) last time; 0: none
   bool complete = false;      // all ranks have submitted it or joined
   bool differs = false;
   std::uint32_t group_size = 1;
@@ -29,9 +29,9 @@ struct Row {
   std::vector<char> here{};           // by rank
   int first_rank = 0, odd_rank = -1;  // odd_rank: a rank that gave another group than the first
   std::int64_t since_ns = 0;
-  Descriptor first{};                                // signature of the id sent_as, if there is one
-  std::vector<std::pair<int, Descriptor>> others{};  // per rank with other bytes than the first
-  std::vector<std::vector<std::uint64_t>> extras{};  // by rank, if there are any; empty: absent
+  Descriptor first{};                                // signature of the first submission
+  std::vector<std::pair<int, Descriptor>> others{};  // signatures that differ from `first`, by rank
+  std::vector<std::vector<std::uint64_t>> extras{};  // Ready::extra, by rank; empty if no rank has one
 
   bool is_here(std::size_t rank) const { return here[rank] != 0; }
 };
@@ -44,8 +44,8 @@ class Rows {
   Row* waiting(const std::string& name);  // null: no rank has submitted it
   void each_waiting(const std::function<void(const Row&)>& act) const;
 
-  // Records that `rank` has submitted it, under `id` or with name and signature. Throws
-  // Error(internal) if it had before.
+  // Records that `rank` has submitted the row's operation. `id`: as sent; 0: sent with name and
+  // signature. Throws Error(internal) if the rank had submitted it before.
   void submit(Row& row, int rank, const Ready& entry, std::uint32_t id, const Descriptor& signature,
               std::int64_t now_ns);
   // Counts rank `rank` as ready for everything, until all have joined and leave_join() is called.
@@ -54,13 +54,13 @@ class Rows {
   bool all_joined() const { return joined_count_ == static_cast<int>(joined_.size()); }
   int last_joined() const { return last_joined_; }
   void leave_join();
-  std::vector<int> absent(const Row& row) const;   // ranks that have joined and not submitted it
-  std::vector<int> missing(const Row* row) const;  // ranks that have not submitted it yet; null: no rank has
+  std::vector<int> placeholder_ranks(const Row& row) const;  // ranks that have joined and not submitted it
+  std::vector<int> missing(const Row* row) const;            // ranks that have not submitted it yet; null: no rank has
 
   // Calls `act` for all operations that became ready on all ranks since the last call, one group at
   // a time.
   void take_due(const std::function<void(std::span<Row* const>)>& act);
-  void remove(Row& row);   // after a decision: no submission is pending in the row
+  void remove(Row& row);   // removes the row's submissions, after a decision
   void release(Row& row);  // forgets the name if it has neither submissions nor ids
   void clear();            // removes all submissions
 

@@ -3,14 +3,14 @@
 
 #include "base/fields.hpp"
 #include "collectives/consistency/describe.hpp"
-#include "device/stand_in.hpp"
+#include "device/placeholder.hpp"
 
 namespace ringcomm {
 
 namespace {
 
 std::size_t agreed_count(const NamedRequest& request) {
-  if (tells_rows(request.call.collective)) return request.row;
+  if (has_rows_per_rank(request.call.collective)) return request.row;
   return request.call.collective == Collective::reducescatter ? request.rows * request.row : request.call.elements();
 }
 
@@ -26,16 +26,16 @@ Descriptor signature_of(const NamedRequest& request) {
 
 std::vector<std::uint64_t> extra_of(const NamedRequest& request) {
   const Collective collective = request.call.collective;
-  if (!tells_rows(collective)) return {};
+  if (!has_rows_per_rank(collective)) return {};
   std::vector<std::uint64_t> extra{request.rows};
   if (collective == Collective::alltoall) extra.insert(extra.end(), request.splits.begin(), request.splits.end());
   return extra;
 }
 
 // The placeholder has no buffers; it gets them when it runs (bucket.cpp, plan_run.cpp).
-OperationStatePtr stand_in_for(const std::string& name, const Descriptor& signature) {
+OperationStatePtr make_placeholder(const std::string& name, const Descriptor& signature) {
   auto pending = std::make_shared<OperationState>(name);
-  pending->stand_in = true;
+  pending->is_placeholder = true;
   pending->signature = signature;
   if (signature.plan) pending->kind = OperationState::Kind::step;
   NamedRequest& request = pending->request;

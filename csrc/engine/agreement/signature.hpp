@@ -27,7 +27,7 @@ class Hash {
 };
 
 Descriptor signature_of(const NamedRequest& request);
-OperationStatePtr stand_in_for(const std::string& name, const Descriptor& signature);
+OperationStatePtr make_placeholder(const std::string& name, const Descriptor& signature);
 std::vector<std::uint64_t> extra_of(const NamedRequest& request);
 
 }  // namespace ringcomm

@@ -15,12 +15,12 @@ class StallWatch {
  public:
   // `first`: the coordinator's rank.
   StallWatch(const Context& context, int set, int first, InFlight& in_flight);
-  // Checks pending operations, and warns. Returns the withdrawals for the coordinator, which fails
-  // them on all ranks. `coordinator` is null unless this rank coordinates.
+  // Checks pending operations, and warns. Returns the withdrawals to send to the coordinator, which
+  // fails these operations on all ranks. `coordinator` is null unless this rank coordinates.
   std::vector<WithdrawRecord> check(std::int64_t now, MemberSide& member, const CoordinatorSide* coordinator);
-  // Returns true, at most once per warning period, if this rank's callers are blocked in this set.
-  // For two periods a caller has waited, nothing was submitted or agreed, and nothing is in flight
-  // in other sets.
+  // Returns true, at most once per warning period, if this rank's callers are blocked in this set:
+  // a caller waits, all operations have waited for other ranks for two periods, and none is in
+  // flight in other sets.
   bool blocked(std::int64_t now);
 
  private:

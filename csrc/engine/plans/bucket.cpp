@@ -27,7 +27,7 @@ void scale_first(Call& call, ArenaRoom& buffer) {
 }
 
 // Gives a joined rank, which has no rows, identities or memory for a result that is not read.
-void bring_identity(Call& call, ArenaRoom& buffer, int me) {
+void fill_identity(Call& call, ArenaRoom& buffer, int me) {
   const std::size_t count = call.collective == Collective::alltoall ? total(call.receive_counts) : call.elements();
   const std::size_t item = size_of(call.dtype);
   std::byte* const memory = buffer.at_least(count * item);
@@ -59,7 +59,7 @@ void fill_rows(Call& call, OperationState& pending, const std::vector<std::uint6
     call.receive_counts = std::exchange(
         call.counts, times(request.splits.empty() ? Counts(size, request.rows / size) : request.splits, request.row));
   }
-  if (call.output || pending.stand_in) return;
+  if (call.output || pending.is_placeholder) return;
   pending.output_bytes = elements * size_of(call.dtype);
   pending.output = aligned_bytes(pending.output_bytes);
   call.output = pending.output.get();
@@ -70,11 +70,11 @@ Call call_of(const Agreed& part, const Channel& channel, ArenaRoom& buffer, bool
   OperationState& pending = *part.pending;
   Call call = pending.request.call;
   call.agreed = true;
-  call.stand_ins = joined;
-  if (tells_rows(call.collective) || call.collective == Collective::reducescatter)
+  call.has_placeholders = joined;
+  if (has_rows_per_rank(call.collective) || call.collective == Collective::reducescatter)
     fill_rows(call, pending, part.sizes, channel);
-  if (pending.stand_in) {
-    bring_identity(call, buffer, channel.rank());
+  if (pending.is_placeholder) {
+    fill_identity(call, buffer, channel.rank());
   } else if (joined && !call.place && computes(call.collective) && !call.pre.identity()) {
     scale_first(call, buffer);
   }
@@ -115,7 +115,7 @@ class Fused : public Task {
  protected:
   static const Call& call(const Agreed& part) { return part.pending->request.call; }
   std::size_t item() const { return size_of(call(parts_[0]).dtype); }
-  // Records that each tensor did this since the last call, or since the beginning.
+  // Records a trace event of each tensor, from the previous call or the beginning.
   void trace_all(const char* category, std::string_view detail = {}) {
     const std::int64_t begun = std::exchange(begun_ns_, now_ns());
     if (!trace().enabled()) return;
@@ -178,10 +178,10 @@ class PackedTask final : public Fused {
   // Copies complete tensors, until kBytesPerTurn are copied. Returns true once all are copied.
   bool copy_some(bool in) {
     for (std::size_t bytes = 0; next_ < parts_.size() && bytes < kBytesPerTurn; ++next_) {
-      const Call& one = call(parts_[next_]);
-      const std::size_t length = one.count * item();
-      if (length > 0 && in) kernels::scale(one.dtype, buffer_ + at_, one.input, one.count, pre_);
-      if (length > 0 && !in) kernels::copy(one.output, buffer_ + at_, length);
+      const Call& part_call = call(parts_[next_]);
+      const std::size_t length = part_call.count * item();
+      if (length > 0 && in) kernels::scale(part_call.dtype, buffer_ + at_, part_call.input, part_call.count, pre_);
+      if (length > 0 && !in) kernels::copy(part_call.output, buffer_ + at_, length);
       at_ += length;
       bytes += length;
     }
@@ -211,9 +211,9 @@ std::unique_ptr<Task> make_bucket(const Context& context, Channel& channel, Aren
                                   std::vector<Agreed> parts, bool joined) {
   if (parts.size() == 1) return channel.start(call_of(parts[0], channel, buffer, joined));
   Call fused = fused_call(parts);
-  fused.stand_ins = joined;
-  if (parts[0].pending->stand_in) {
-    bring_identity(fused, buffer, channel.rank());
+  fused.has_placeholders = joined;
+  if (parts[0].pending->is_placeholder) {
+    fill_identity(fused, buffer, channel.rank());
     return channel.start(std::move(fused));
   }
   if (fused.place) return std::make_unique<ScatteredTask>(context, channel, std::move(parts), std::move(fused));

@@ -15,7 +15,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr std::uint64_t kWay = 0x10726E6B;  // codec id in Feedback; no codec uses it
+constexpr std::uint64_t kLowRankCodec = 0x10726E6B;  // codec id in Feedback; no codec uses it
 
 bool all_finite(const float* values, std::size_t count) {
   return std::all_of(values, values + count, [](float value) { return std::isfinite(value); });
@@ -61,7 +61,7 @@ class LowRankTask final : public Task {
       : factors_(factors), channel_(channel), call_(std::move(call)), whole_{call_.input, call_.output, call_.count},
         left_(factors.left_elements()), right_(factors.right_elements()), mine_(right_.size()) {
     if (call_.op == Op::average) call_.post.divisor *= channel.size();
-    if (call_.feedback) call_.feedback->begin(call_.tensor, kWay);
+    if (call_.feedback) call_.feedback->begin(call_.tensor, kLowRankCodec);
     const Scattered array(whole_, call_.fragments, size_of(call_.dtype));
     for (const LowRank::Matrix& matrix : factors.shape().matrices) {
       array.each({matrix.first, matrix.rows * matrix.columns},
@@ -164,7 +164,7 @@ class LowRankTask final : public Task {
   void multiply(const float* left, const float* right, std::size_t rank) {
     const std::size_t columns = matrix().columns;
     for (std::size_t i = 0; i < matrix().rows; ++i) {
-      if (float* const next = held_back(i)) {
+      if (float* const next = next_residual(i)) {
         load(i);
         kernels::combine(other_.data(), mine_.data() + at_.right, columns, rank, weights(left, i, rank, -1));
         kernels::add(next, row_.data(), other_.data(), columns);
@@ -179,7 +179,7 @@ class LowRankTask final : public Task {
   // no residual of it.
   void refuse() {
     for (std::size_t i = 0; i < matrix().rows; ++i) {
-      if (float* const next = held_back(i)) std::copy_n(residual(i), matrix().columns, next);
+      if (float* const next = next_residual(i)) std::copy_n(residual(i), matrix().columns, next);
       std::fill_n(row_.data(), matrix().columns, std::numeric_limits<float>::quiet_NaN());
       store(i);
     }
@@ -195,7 +195,7 @@ class LowRankTask final : public Task {
   const float* residual(std::size_t row) const {
     return call_.feedback ? call_.feedback->before(call_.tensor) + first_of(row) : nullptr;
   }
-  float* held_back(std::size_t row) const {
+  float* next_residual(std::size_t row) const {
     return call_.feedback ? call_.feedback->after(call_.tensor) + first_of(row) : nullptr;
   }
   std::byte* data(std::size_t row) const { return data_[at_.matrix] + row * matrix().columns * size_of(call_.dtype); }

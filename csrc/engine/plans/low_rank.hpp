@@ -1,6 +1,6 @@
 // Reduces a bucket's matrices M as two thin factors. P = M Q is summed over the ranks and
 // orthogonalised, then Q = M' P is summed. Every rank uses P Q' as the sum (' transposes). Each
-// rank adds the part of its matrix that P leaves out to the next one (error feedback). The result
+// rank adds the part of its matrix that P leaves out to its next one (error feedback). The result
 // is bitwise equal on all ranks. PlanRun uses it.
 //
 // Source: Vogels, Karimireddy and Jaggi, "PowerSGD", arXiv:1905.13727.
@@ -28,7 +28,7 @@ class LowRankFactors {
   std::size_t right_elements() const { return right_.size(); }
   const LowRank& shape() const { return shape_; }
   const float* right(std::size_t offset) const { return right_.data() + offset; }
-  // Makes a reduced factor the start of the next step's P, unless it is zero.
+  // Stores a column of Q, from which the next step computes P, unless the column is zero.
   void adopt(std::size_t offset, const float* factor, std::size_t count);
 
  private:

@@ -59,7 +59,7 @@ void Plan::begin() {
   }
 }
 
-bool Plan::takes_stretches(std::size_t bucket) const { return run_->input.buckets.at(bucket).apart; }
+bool Plan::takes_stretches(std::size_t bucket) const { return run_->input.buckets.at(bucket).scattered; }
 
 void Plan::place(std::size_t bucket, std::size_t stretch, void* data) {
   run_->input.buckets.at(bucket).stretches.at(stretch) = data;
@@ -69,7 +69,7 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place) {
   PlanInput& input = run_->input;
   if (!input.begun) begin();
   if (bucket >= input.buckets.size())
-    throw invalid("'", run_->name(), "' has ", input.buckets.size(), " buckets, not a bucket ", bucket);
+    throw invalid("'", run_->name(), "' has ", input.buckets.size(), " buckets, but no bucket ", bucket);
   input.buckets[bucket].place = std::move(place);
   input.filled[bucket].store(1, std::memory_order_release);
   engine_->worker->wake();
@@ -84,7 +84,7 @@ std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
     throw invalid("'", shape.name, "' has ", shape.items, " items, but ", present.size(), " flags were given");
   for (std::size_t bucket = 0; bucket < shape.buckets.size(); ++bucket) {
     if (shape.buckets[bucket].on_device && !input.filled[bucket].load(std::memory_order_relaxed))
-      throw invalid("'", shape.name, "': bucket ", bucket, " is on a device, and nobody has said when it is ready");
+      throw invalid("'", shape.name, "': bucket ", bucket, " is on a device: call ready() before finish()");
   }
   input.present = std::move(present);
   input.begun = false;

@@ -15,7 +15,7 @@ namespace ringcomm {
 
 struct PlanInput {
   struct Bucket {
-    bool apart = false;                       // each stretch has its own address; otherwise all follow the first
+    bool scattered = false;                   // each stretch has its own address; otherwise all follow the first
     std::vector<void*> stretches{};           // address of each
     std::shared_ptr<MemoryLocation> place{};  // in this step; null: host memory
   };

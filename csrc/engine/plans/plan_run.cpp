@@ -6,7 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/fields.hpp"
-#include "device/stand_in.hpp"
+#include "device/placeholder.hpp"
 #include "engine/agreement/signature.hpp"
 #include "host_collectives/scattered.hpp"
 
@@ -17,7 +17,7 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
     : input(shape.buckets.size()), in_flight_(in_flight), shape_(std::move(shape)), stream_(stream),
       signature_(make_signature()), channel_(std::move(channel)),
       entry_(channel_->account().entry("training step", "plan")), past_steps_(steps), steps_(steps) {
-  std::vector<std::size_t> held_back;  // elements
+  std::vector<std::size_t> residual_counts;  // elements
   bool any = false;
   for (const PlanBucket& bucket : shape_.buckets) {
     const Call call = cached_call(bucket);
@@ -26,10 +26,10 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
     input.buckets.back().stretches[0] = bucket.data;
     const bool thin = bucket.low_rank.rank > 0 && channel_->sends(call);
     factors_.push_back(thin ? std::make_unique<LowRankFactors>(bucket.low_rank, factors_.size()) : nullptr);
-    held_back.push_back(bucket.wire.feedback ? bucket.count : 0);
+    residual_counts.push_back(bucket.wire.feedback ? bucket.count : 0);
     any |= bucket.wire.feedback;
   }
-  if (any) feedback_ = std::make_unique<Feedback>(held_back);
+  if (any) feedback_ = std::make_unique<Feedback>(residual_counts);
 }
 
 // Returns the values that must be equal on every rank; one is the stream, which determines tags.
@@ -63,7 +63,7 @@ Descriptor PlanRun::make_signature() const {
 void PlanRun::agree(OperationStatePtr pending, bool joined) { agreed_.push_back({std::move(pending), joined}); }
 
 bool PlanRun::answering() const {
-  return std::any_of(agreed_.begin(), agreed_.end(), [](const Step& step) { return step.pending->stand_in; });
+  return std::any_of(agreed_.begin(), agreed_.end(), [](const Step& step) { return step.pending->is_placeholder; });
 }
 
 bool PlanRun::turn() {
@@ -82,7 +82,7 @@ bool PlanRun::turn() {
       task_.reset();
       if (next_ < shape_.buckets.size()) {
         ++next_;
-        if (!stands_in()) input.done.store(next_, std::memory_order_release);
+        if (!has_placeholder()) input.done.store(next_, std::memory_order_release);
       } else {
         flagged_ = true;
       }
@@ -102,7 +102,7 @@ bool PlanRun::turn() {
 
 bool PlanRun::start_next() {
   if (next_ < shape_.buckets.size()) {
-    if (!stands_in() && !input.has(next_)) return false;
+    if (!has_placeholder() && !input.has(next_)) return false;
     Call call = bucket_call();
     LowRankFactors* const factors = in_first_steps(shape_.buckets[next_]) ? nullptr : factors_[next_].get();
     task_ = factors ? factors->start(*channel_, std::move(call)) : channel_->start(std::move(call));
@@ -115,7 +115,7 @@ bool PlanRun::start_next() {
 
 Call PlanRun::flags_call() {
   flags_.assign(shape_.items, 0);
-  if (!stands_in())
+  if (!has_placeholder())
     std::transform(input.present.begin(), input.present.end(), flags_.begin(), [](auto flag) { return flag != 0; });
   Call call;
   call.dtype = DType::int32;
@@ -149,8 +149,8 @@ Call PlanRun::bucket_call() {
   if (bucket.wire.feedback) call.feedback = feedback_.get();
   call.tensor = next_;
   call.name = concat(shape_.name, "/", next_);
-  call.stand_ins = agreed_.front().joined;
-  if (stands_in()) {
+  call.has_placeholders = agreed_.front().joined;
+  if (has_placeholder()) {
     identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
     kernels::fill_identity(bucket.dtype, shape_.op, identity_.get(), bucket.count);
     call.input = call.output = identity_.get();
@@ -180,7 +180,7 @@ Call PlanRun::bucket_call() {
 }
 
 void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const {
-  if (!given.apart) {
+  if (!given.scattered) {
     call.input = call.output = given.stretches[0];
     return;
   }
@@ -197,7 +197,7 @@ void PlanRun::end_step(std::exception_ptr error) {
   identity_.reset();
   ++steps_;
   if (error && feedback_) feedback_->undo_all();
-  if (!error && !pending->stand_in) count(*pending);
+  if (!error && !pending->is_placeholder) count(*pending);
   if (!error) pending->counts.assign(flags_.begin(), flags_.end());
   in_flight_.finish(pending, std::move(error));
 }

@@ -63,9 +63,9 @@ class PlanRun {
     OperationStatePtr pending;
     bool joined;
   };
-  bool stands_in() const { return agreed_.front().pending->stand_in; }
-  bool nothing_follows() const { return stands_in() || input.whole(); }  // no more buckets will be filled
-  Call cached_call(const PlanBucket& bucket) const;                      // without the address of its data
+  bool has_placeholder() const { return agreed_.front().pending->is_placeholder; }
+  bool nothing_follows() const { return has_placeholder() || input.whole(); }  // no more buckets will be filled
+  Call cached_call(const PlanBucket& bucket) const;                            // without the address of its data
   Call bucket_call();
   void lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const;
   Call flags_call();

@@ -16,7 +16,7 @@ PlanTable::~PlanTable() = default;
 template <class Is>
 const PlanRun* PlanTable::any(Is&& is) const {
   const auto found =
-      std::find_if(by_stream_.begin(), by_stream_.end(), [&](const auto& one) { return one && is(*one); });
+      std::find_if(by_stream_.begin(), by_stream_.end(), [&](const auto& plan) { return plan && is(*plan); });
   return found == by_stream_.end() ? nullptr : found->get();
 }
 
@@ -25,12 +25,12 @@ bool PlanTable::has_room() const {
 }
 
 std::size_t PlanTable::free_stream(const std::string& name) const {
-  if (any([&](const PlanRun& plan) { return plan.name() == name; })) throw invalid("there is a '", name, "' already");
+  if (any([&](const PlanRun& plan) { return plan.name() == name; })) throw invalid("'", name, "' already exists");
   for (std::size_t i = 0; i < by_stream_.size(); ++i) {
     const std::size_t stream = (next_ + i) % by_stream_.size();
     if (!by_stream_[stream]) return stream;
   }
-  throw invalid("no more than ", by_stream_.size(), " plans in a process set");
+  throw invalid("a process set has at most ", by_stream_.size(), " plans");
 }
 
 std::uint64_t PlanTable::past_steps(const std::string& name) const {

@@ -55,12 +55,12 @@ Progress CallQueue::turn() {
   bool moved = false;
   for (;;) {
     try {
-      // checked in the same turn, so that the worker needs no further wake-up
+      // starts the next call in the same turn, so that the worker needs no further wake-up
       if (!task_ && !start_next()) return Progress::done;
       const Progress progress = task_->advance();
       if (progress == Progress::blocked)
         stall_.blocked(now_ns(), [this] {
-          return channel_->context().stalled_in(current_.operation->name, "a non-blocking call");
+          return channel_->context().stalled_in(current_.operation->name, "the non-blocking call");
         });
       else
         stall_.moved();
@@ -77,7 +77,7 @@ Progress CallQueue::turn() {
     } catch (...) {
       moved = true;
       // Out of memory: the peers have started the call.
-      channel_->end_after(Error(ErrorKind::transport, "an earlier call failed on this rank alone"));
+      channel_->end_after(Error(ErrorKind::transport, "an earlier call failed on this rank only"));
       fail_all(std::current_exception());
     }
   }

@@ -35,10 +35,10 @@ bool Services::refresh() {
 
 bool Services::turn() {
   bool moved = false;
-  for (const Running& one : ending_) one.mail->advance();
-  for (const Running& one : running_) {
-    one.mail->advance();
-    moved |= one.service->turn(*one.mail);
+  for (const Running& running : ending_) running.mail->advance();
+  for (const Running& running : running_) {
+    running.mail->advance();
+    moved |= running.service->turn(*running.mail);
   }
   const std::int64_t now = now_ns();
   if (moved) moved_ns_ = now;
@@ -47,11 +47,12 @@ bool Services::turn() {
 }
 
 bool Services::listens() const {
-  return std::any_of(running_.begin(), running_.end(), [](const Running& one) { return one.service->listens(); });
+  return std::any_of(running_.begin(), running_.end(),
+                     [](const Running& running) { return running.service->listens(); });
 }
 
 bool Services::moving() const {
-  const auto moves = [](const Running& one) { return one.mail->moving(); };
+  const auto moves = [](const Running& running) { return running.mail->moving(); };
   return hot_ || std::any_of(running_.begin(), running_.end(), moves) ||
          std::any_of(ending_.begin(), ending_.end(), moves);
 }
@@ -62,9 +63,9 @@ Error Services::left_error(int rank) {
 
 void Services::left(int rank) {
   left_.insert(rank);
-  for (const Running& one : running_) {
-    one.mail->forget(rank);
-    one.service->left(rank, left_error(rank));
+  for (const Running& running : running_) {
+    running.mail->forget(rank);
+    running.service->left(rank, left_error(rank));
   }
 }
 
@@ -75,14 +76,14 @@ void Services::end(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (std::exchange(ended_, true)) return;
   }
-  for (Running& one : running_) one.service->end(error);
+  for (Running& running : running_) running.service->end(error);
   std::move(running_.begin(), running_.end(), std::back_inserter(ending_));
   running_.clear();
   hot_ = false;
 }
 
 void Services::close() noexcept {
-  for (const Running& one : ending_) one.mail->close();
+  for (const Running& running : ending_) running.mail->close();
 }
 
 }  // namespace ringcomm

@@ -18,19 +18,19 @@ namespace {
 using Sleep = std::chrono::nanoseconds;
 using namespace std::chrono_literals;
 
-// MPI cannot wake a thread, so waiting polls. These limit its cost; one poll takes a few
-// microseconds.
+// MPI cannot wake a thread, so a waiting thread polls. These intervals limit the cost; one poll
+// takes a few microseconds.
 constexpr Sleep kMoving = 100us;   // bytes are in flight
 constexpr Sleep kAgreeing = 1ms;   // no data moves, but agreement is pending
 constexpr Sleep kListening = 4ms;  // nothing is pending
 
-// Polls before sleeping. The thread works while the caller computes, so it does not yield. A yield
-// would give the core away until the kernel's next tick; a thread that sleeps gets it back when it
-// wakes. A caller that assists does yield.
+// Numbers of polls, and of yields, before sleeping. The worker's thread works while the caller
+// computes, so it does not yield: after a yield it would get the core back only at the kernel's
+// next tick, after a sleep when it wakes. A caller that assists does yield.
 constexpr int kSpins = 64, kYields = 64;
 
-// Gathering: the first poll is after kGather, later ones after twice the time each, as long as
-// there is something new.
+// Gathering: the thread waits for kGather before its pass. As long as something new is submitted
+// meanwhile, it waits again, twice as long.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
 
 // Waking the thread costs the submitter 50 us if they share a core. So the thread polls by itself
@@ -72,7 +72,7 @@ void Worker::remove(const std::shared_ptr<Source>& source) {
     const std::lock_guard lock(mutex_);
     std::erase(sources_, source);
   }
-  const std::lock_guard under_way(turn_);  // a pass that began before the erase still uses it
+  const std::lock_guard under_way(turn_);  // a pass that began before the erase still uses the source
 }
 
 void Worker::wake(When when) {
@@ -155,8 +155,8 @@ void Worker::rest(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Waits until nothing was submitted for a while, or a thread does not want to wait. After polls
-// that found nothing, it does not gather, because callers wait for all that they submit.
+// Waits until nothing has been submitted for a while, or a submission is urgent. After several
+// polls that found nothing it does not wait: callers then wait for all that they submit.
 void Worker::gather(std::unique_lock<std::mutex>& lock) {
   if (doze_ > 2 * kDoze) return;
   const auto hurry = [this] { return wanted_ != When::soon || assisted_ || stop_; };
@@ -179,7 +179,7 @@ void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
       const std::lock_guard turn(turn_);  // waits for a remove(): without a pass, `last` would be outdated
       last = pass();
     }
-    if (assisting && last.far) backoff.yield_at_once(kYieldBetweenHosts);
+    if (assisting && last.far) backoff.yield_immediately(kYieldBetweenHosts);
     return over(last) ? Progress::done : last.moved ? Progress::moved : Progress::blocked;
   };
   const auto pause = [&](Sleep longest) {
@@ -250,7 +250,7 @@ bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*inter
     const std::int64_t now = now_ns();
     if (now >= deadline) return false;
     caller.look(now);
-    const std::int64_t next = std::min(deadline, caller.asks_next());
+    const std::int64_t next = std::min(deadline, caller.next_check_ns());
     if (!worker.assist([&] { return operation.done(); }, next))
       operation.wait(worker.threaded() ? static_cast<double>(next - now) * 1e-9 : kHelp);
   }

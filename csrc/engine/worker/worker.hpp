@@ -37,14 +37,14 @@ class Source {
   virtual Progress turn() = 0;  // done: nothing pending (until the next wake). Must not throw
   // The worker calls the following functions after turn().
   virtual bool moving_data() = 0;           // data is moving: poll again within 100 us, otherwise within 1 ms
-  virtual bool listens() { return false; }  // messages may come with nothing pending: it gets a turn every 4 ms
+  virtual bool listens() { return false; }  // messages may arrive with nothing pending: a turn every 4 ms
   virtual bool far() { return false; }      // work waits for other hosts, longer than a yield on this core
 };
 
 class Worker {
  public:
-  // soon: more may follow immediately, which is cheaper together, or the caller may wait for it.
-  // The thread polls somewhat later, or as soon as a caller waits or hurries.
+  // soon: more submissions may follow, which are cheaper together, or the caller may wait soon. The
+  // thread polls somewhat later, or as soon as a caller waits or hurries.
   enum class When : std::uint8_t { never, soon, now };
 
   explicit Worker(bool threaded);  // false: below MPI_THREAD_MULTIPLE; callers run the turns
@@ -52,7 +52,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   void add(std::shared_ptr<Source> source);
-  void remove(const std::shared_ptr<Source>& source);  // waits for a turn of it to end; not to be called within one
+  void remove(const std::shared_ptr<Source>& source);  // waits until no turn of it runs; not for use within a turn
   void wake(When when = When::now);                    // something was submitted
   void hurry();                                        // a caller tested an operation, and it is not done
   // Works until `over` or the deadline. Returns false without work if another caller assists now.
@@ -93,7 +93,7 @@ class Worker {
 // Returns a function that runs turns while a caller waits elsewhere; null if there is a thread.
 std::function<bool()> helper_of(std::shared_ptr<Worker> worker);
 
-// Waits, working as the worker. Returns true once done; negative seconds: no limit. Calls
+// Waits, and runs the worker's turns. Returns true once done; negative seconds: no limit. Calls
 // `interrupted` (or null) every 50 ms. If true, throws Error(interrupted); the operation continues.
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)());
 

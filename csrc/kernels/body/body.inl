@@ -59,8 +59,8 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
     }                                                                                          \
   }
 #define RINGCOMM_TWICE(...) {__VA_ARGS__, __VA_ARGS__}
-// Integer passes test at run time if they scale. That halves the code, and gradients are not
-// integers.
+// Integer passes test at run time if they scale. This halves the code; the speed matters little,
+// because gradients are not integers.
 #define RINGCOMM_PAIR(Lane, kind) RINGCOMM_TWICE(run_pass<Lane, kind, true>)
 #define RINGCOMM_BITS(size)                                                                    \
   RINGCOMM_TWICE(run_bits<size, Kind::both>), RINGCOMM_TWICE(run_bits<size, Kind::either>),    \

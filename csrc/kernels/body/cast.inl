@@ -15,7 +15,7 @@ INLINE Vector<float, N> round_to_odd(const Vector<double, N>& wide) {
   const I too_far = __builtin_convertvector(is > was, I);     // -1 where rounding increased the magnitude
   const I inexact = __builtin_convertvector(is != was, I);
   const I odd = (bits_as<I>(nearest) + too_far) | (inexact & 1);
-  return nearest == nearest ? bits_as<F>(odd) : nearest;      // a NaN's truncated payload is not inexact
+  return nearest == nearest ? bits_as<F>(odd) : nearest;      // a NaN's truncated payload does not count as inexact
 }
 
 template <class Half>

@@ -153,8 +153,8 @@ struct BFloat16 {
   static INLINE Vector<float, N> widen(Vector<std::uint16_t, N> halves) { return widen_bfloat16<N>(halves); }
   template <std::size_t N>
   static INLINE Vector<std::uint16_t, N> narrow(Vector<float, N> wide) { return narrow_bfloat16<N>(wide); }
-  // Two neighbours share a 32-bit word, and each is the upper half of its float32. So no data moves
-  // between lanes.
+  // Two neighbours share a 32-bit word. Each becomes the upper half of a float32 in the same 32-bit
+  // lane, so no data moves between lanes.
   static INLINE FloatPair widen_pair(Words words) {
     return {bits_as<FloatVector>(words << 16), bits_as<FloatVector>(words & 0xFFFF0000u)};
   }

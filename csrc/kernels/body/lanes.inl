@@ -146,9 +146,9 @@ struct IntegerLane : PlainLane<T> {  // U: unsigned T, in which sums and product
       if (!kSigned && value <= 0.0) return 0;
       return static_cast<T>(value);
     }
-    // A floating quotient is exact before its last bit. Truncating it gives the integer quotient if
-    // operands and quotient have few enough bits: below 2^16 in float32, below 2^32 in float64. The
-    // gap to the next integer is then larger than the rounding error.
+    // Divides in floating point. The truncated result is the integer quotient if operands and
+    // quotient have few enough bits: below 2^16 in float32, below 2^32 in float64. The gap to the
+    // next integer is then larger than the rounding error.
     using Quotient = std::conditional_t<sizeof(T) == 4, double, float>;
     static T divide(T value, Quotient by) {
       constexpr bool kBiased = sizeof(T) == 4 && !kSigned;  // machines convert only signed words

@@ -23,9 +23,9 @@ struct MaybeScaler<false, Scaler> : NoScaler {
   using NoScaler::NoScaler;
 };
 
-// Calls `act` with first, first + 1, ... below the count: `Known`, or `count` if that is 0. A known
-// count is unrolled here and not by the compiler: clang keeps such a loop under NO_UNROLL, and then
-// loads each pointer from the stack.
+// Calls `act` with first, first + 1, ... below the count. The count is `Known`, or `count` if Known
+// is 0. A known count is unrolled here and not by the compiler: under NO_UNROLL clang keeps the
+// loop, and then loads each pointer from the stack.
 template <std::size_t Known, class Act>
 INLINE void each(std::size_t count, const Act& act, std::size_t first = 0) {
   if constexpr (Known > 0) {

@@ -1,7 +1,7 @@
 // Implements the lossy encoders (kernels/quantise.hpp). Sums use 16 lanes on every instruction set,
 // so that they have one order.
 
-inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100: smaller counts as zero; its inverse might be infinite
+inline constexpr std::int32_t kTinyBits = 0x0D800000;  // 2^-100; less counts as zero: its inverse might be infinite
 inline constexpr std::size_t kPadded = kLongestGroup + 64;
 
 // Encodes a group. encode(job, way) returns true if all values are finite. If the group's length is
@@ -57,7 +57,7 @@ INLINE float step_of(std::int32_t bits) {
              ? step : bits_as<float>(bits_as<std::int32_t>(step) - 1);
 }
 
-// Rounds a value, given in steps, to a whole number of steps.
+// Rounds a value, given in steps, to an integer number of steps.
 template <int most>
 INLINE Floats whole_steps(const QuantiseJob& job, std::size_t i, const Floats& steps) {
   if (!job.drawn) return nearest(steps);  // never beyond `most`: earlier rounding adds less than half a step
@@ -117,11 +117,11 @@ void dequantise_nibbles(const void* from, float* block, std::size_t n, bool) {
   for (std::size_t i = half; i < n; ++i) block[i] = static_cast<float>(wire[4 + i - half] >> 4) * step;
 }
 
-// Returns the words of a bit plane. Bits are in 32 rows: word w holds those of elements w, words +
-// w, 2 words + w ...
+// Returns the number W of words in a bit plane of n elements. A plane has 32 rows of W elements:
+// bit r of word w is that of element r W + w.
 INLINE std::size_t words_of(std::size_t n) { return (n + 31) / 32; }
 
-// Sixteen words of a plane, built from the sign bits of one row of elements after another.
+// Sixteen words of a plane, built from sign bits, one row of elements after another.
 struct PlaneWords : Sixteen<Words> {
   INLINE void add(std::size_t p, const Ints& bits) { part[p] = part[p] >> 1 | (bits_as<Words>(bits) & 0x80000000u); }
 };
@@ -145,7 +145,7 @@ INLINE float with_sign(float size, std::uint32_t sign) {
 // Computes the means: scales[s] is the mean magnitude of the values with sign `s`. Returns false if
 // a value, or the sum, is not finite.
 INLINE bool find_means(const Way& way, std::size_t n, bool two_means, float scales[2]) {
-  Sixteen<> sums, negative_sums, negatives;  // separate sums for two means: a difference would be less exact
+  Sixteen<> sums, negative_sums, negatives;  // both are summed for two means: sums - negative_sums would be less exact
   for (std::size_t first = 0; first < n; first += 16) {
     for (std::size_t p = 0; p < kParts; ++p) {
       const Ints bits = bits_as<Ints>(way.first(first + p * kLanes)), size = bits & kMagnitudeBits;
@@ -207,8 +207,8 @@ void dequantise_signs(const void* from, float* block, std::size_t n, bool two_me
   __builtin_memcpy(block, decoded, n * sizeof(float));
 }
 
-// Selects the elements to keep, as a mask each. Returns the magnitude that they decode to; NaN if
-// it is not finite.
+// Selects the elements to keep, as one mask per element. Returns the magnitude that kept elements
+// decode to; NaN if it is not finite.
 INLINE float choose(const QuantiseJob& job, const Way& way, Ints* kept) {
   const std::size_t n = job.count;
   Sixteen<> sums, chosen, number;

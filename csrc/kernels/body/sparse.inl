@@ -12,7 +12,7 @@ INLINE void put_bits(SparseJob& job, std::uint64_t bits, unsigned count) {
   job.bit_count -= 32;
 }
 
-// Appends the code of the current gap, and `behind_count` bits after it.
+// Appends the code of the current gap, and then the `behind_count` bits of `behind`.
 INLINE void put_gap(SparseJob& job, std::uint64_t behind, unsigned behind_count) {
   const unsigned last = job.low + behind_count, most = 31 - last;
   std::size_t ones = job.run >> job.low;
@@ -45,8 +45,8 @@ INLINE float enter(SparseJob& job, float value) {
   return bits_as<float>(static_cast<std::uint32_t>(half) << 16);
 }
 
-// Returns true if elements with this largest magnitude may contain an entry. Values that are not
-// finite are always examined.
+// Returns true if a stretch with the largest magnitude `top` may contain an entry. Values that are
+// not finite are always examined.
 INLINE bool any_enters(const SparseJob& job, std::int32_t top, std::int32_t from) {
   return top >= from && (job.entries < job.most || top >= kInfinityBits);
 }
@@ -58,7 +58,7 @@ INLINE std::uint64_t lanes_of(const Ints& mask) {
   return static_cast<std::uint32_t>(joined(mask & get<Ints>(kBit), [](auto a, auto b) { return a | b; }));
 }
 
-// Processes a stretch with values that reach the threshold.
+// Processes a stretch (kStretch elements) that has values which reach the threshold.
 INLINE void pick_some(SparseJob& job, const Way& way, std::size_t first, const Floats* loaded) {
   alignas(64) float values[kStretch], held[kStretch], sent[kStretch] = {};
   __builtin_memcpy(values, loaded, sizeof values);

@@ -2,8 +2,9 @@
 // clang. Each operation is the same IEEE or integer operation on every machine, and the last few
 // elements take the same path as all others.
 
-// Distance, in bytes, of prefetches. Another rank may own the line. Stores drain in order, so each
-// would wait for its line alone (10 times slower between cores without a common cache).
+// Distance of prefetches, in bytes. Another core may own the cache lines. Stores drain in order, so
+// without prefetches only one store at a time would wait for its line (10 times slower between
+// cores without a common cache).
 constexpr std::size_t kAheadBytes = 512;
 
 template <class T, std::size_t N>
@@ -79,7 +80,7 @@ constexpr std::nullptr_t fence = nullptr;
 #endif
 
 // Copies as copy_stream (or with plain stores). With `taking`, the source is memory that another
-// core wrote. Storing a word of every line back acquires the line, so that this core owns it when
+// core wrote. Storing one value of each line back acquires the line, so that this core owns it when
 // it next stores there.
 template <bool streaming, bool taking>
 INLINE void copy_lines(std::byte* to, std::byte* from, std::size_t nbytes) {

@@ -18,8 +18,8 @@ INLINE void put(void* to, const V& value) {
   store(static_cast<std::byte*>(to), value);
 }
 
-// Memory of an encoder. It reads each element plus its residual, and writes its decoded value and
-// its next residual.
+// The arrays of an encoder. It encodes each element plus the element's residual, and writes the
+// decoded value and the next residual.
 struct Way {
   const float *block, *residual;
   float *decoded, *next;
@@ -46,7 +46,7 @@ INLINE bool can_stream(bool asked, const float* next) {
   return asked && next && reinterpret_cast<std::uintptr_t>(next) % 64 == 0;
 }
 
-// Sums, or other results, of 16 lanes on every instruction set, so that they have one order.
+// Partial results in 16 lanes. All instruction sets use 16, so that sums have the same order.
 template <class V = Floats>
 struct Sixteen {
   V part[kParts] = {};

@@ -1,7 +1,7 @@
 // Butterfly: in round k each rank exchanges data with the rank that differs in bit k. "butterfly"
 // selects the cheaper of the two variants.
 //
-//        0   1   2   3      doubling: whole buffers, both reduce.   Lα + LSβ + LSγ, depth L
+//        0   1   2   3      doubling: full buffers, both reduce.   Lα + LSβ + LSγ, depth L
 //        │ ╳ │   │ ╳ │      halving: half the buffer, then a quarter, ...; back by doubling:
 //        │   ╳   ╳   │               2Lα + 2fSβ + fSγ, depth 2L          f = (p-1)/p, L = log2 p
 //        0   1   2   3      symmetry: exclusive or, when p is a power of two
@@ -18,8 +18,8 @@
 namespace ringcomm::schedules {
 namespace {
 
-// Maps `size` ranks to the 2^k that take part. Neighbours share an index, so a lower index holds
-// lower ranks.
+// Maps `size` ranks to indices of the 2^k ranks that take part. Two folded neighbours share an
+// index, so that lower indices always have lower ranks.
 struct Fold {
   explicit Fold(int size) : core(bit_floor(size)), rest(size - core) {}
   bool waits(int rank) const { return rank < 2 * rest && rank % 2 == 1; }
@@ -80,7 +80,7 @@ Schedule butterfly(const char* name, int rank, int size, bool halving) {
   const Fold fold(size);
   Schedule s = blank(Collective::allreduce, name, rank, size, halving ? fold.core : 1,
                      fold.rest == 0 ? Symmetry::exclusive_or : Symmetry::none);
-  if (fold.rest > 0) s.busiest = {0, size - 1};  // the last rank's host has no rank that waits
+  if (fold.rest > 0) s.busiest = {0, size - 1};  // the host of the last rank has no rank that waits
   fold_in(s, fold);
   halving ? exchange_halving(s, fold) : exchange_doubling(s, fold);
   fold_out(s, fold);

@@ -1,4 +1,5 @@
-// Ring: p-1 share-reduce steps, then p-1 share-only steps; each sends one block to (r+1) mod p.
+// Ring: p-1 share-reduce steps (a reduce-scatter), then p-1 share-only steps (an all-gather). Each
+// step sends one block to (r+1) mod p.
 //
 //        0 ──► 1 ──► 2 ──► 3 ──┐      share-reduce step i: send block r-i, reduce block r-1-i;
 //        ▲                     │        rank r ends with block r+1

@@ -4,10 +4,10 @@
 //        p = 4:  round 0, to r+1: the blocks for r+1 and r+3
 //                round 1, to r+2: the block for r+2, and the one from r-1 for r+2
 //
-// On every hop a block keeps its number i. So a received block replaces each block that a rank
-// sends. Blocks that stop at intermediate ranks need scratch: two blocks per i, used in turn, so
-// that no round receives into a block that it sends. All blocks must be of one size. Symmetry:
-// rotation.
+// A block keeps its number i on every hop. For each block i that a rank sends, it receives another
+// block i. Blocks that stop at intermediate ranks need scratch: two scratch blocks per i, used
+// alternately, so that no round receives into a block that it sends. All blocks must be of one
+// size. Symmetry: rotation.
 // Cost, L = ceil(log2 p):  Lα + (L/2)Sβ for powers of two: latency-optimal.
 // Source: Bruck, Ho, Kipnis, Upfal, Weathersby, IEEE TPDS 8(11), 1997.
 #include "schedule/phases.hpp"
@@ -17,7 +17,7 @@ namespace {
 
 int ones(int i) { return std::popcount(static_cast<unsigned>(i)); }
 
-// Allocates scratch for blocks with number i at intermediate ranks: two blocks per i, in turn.
+// Allocates scratch for blocks with number i at intermediate ranks: two per i, used alternately.
 class Stops {
  public:
   explicit Stops(Schedule& schedule) : schedule_(schedule), ids_(static_cast<std::size_t>(2 * schedule.size), -1) {}

@@ -8,7 +8,7 @@
 // Cost, L = ceil(log2 p), f = (p-1)/p:  (p-1+L)α + 2fSβ + fSγ: bandwidth-optimal within a factor 2
 // for any p.
 // Source: the ring of Patarasuk and Yuan (JPDC 69(2), 2009). It replaces the halving of
-// Rabenseifner's reduce (ICCS 2004), which folds when p is no power of two.
+// Rabenseifner's reduce (ICCS 2004), which needs extra rounds when p is no power of two.
 #include "schedule/phases.hpp"
 
 namespace ringcomm::schedules {

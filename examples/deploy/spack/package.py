@@ -1,4 +1,7 @@
-"""A Spack package: put it in `packages/py_ringcomm/` of your repository; then `spack install py-ringcomm ^mpich`."""
+"""A Spack package. Copy it to `packages/py_ringcomm/` of your Spack repository.
+
+Then run `spack install py-ringcomm ^mpich`.
+"""
 # ruff: noqa: F403, F405
 
 from spack.package import *
@@ -6,15 +9,15 @@ from spack_repo.builtin.build_systems.python import PythonPackage
 
 
 class PyRingcomm(PythonPackage):
-    """MPI-based collective communication for distributed training: all-reduce for NumPy, PyTorch and more."""
+    """MPI-based collectives for distributed training: all-reduce for NumPy, PyTorch and more."""
 
     pypi = "ringcomm/ringcomm-0.1.0.tar.gz"
 
     license("Apache-2.0")
 
-    version("0.1.0", sha256="0" * 64)  # sha256 of the source archive, once it is released
+    version("0.1.0", sha256="0" * 64)  # replace it by that of the released source archive
 
-    variant("torch", default=False, description="the packages that ringcomm.torch needs")
+    variant("torch", default=False, description="Install the packages that ringcomm.torch needs")
 
     depends_on("c", type="build")
     depends_on("cxx", type="build")

@@ -2,9 +2,10 @@
 
     python examples/deploy/wheels/build_wheels.py python3.10 python3.11 python3.12
 
-The compiler is that of the package ziglang, which contains a C++ library and stubs of an old glibc. It compiles the C++
-core once for each processor, and Cython's unit for each Python. auditwheel checks which systems a wheel runs on.
-binutils' objcopy for that processor moves debug symbols to a folder next to the wheels. `make wheels` runs this script.
+The compiler is that of the package ziglang, which contains a C++ library and stubs of an old glibc.
+It compiles the C++ core once for each processor, and Cython's unit for each Python. auditwheel
+checks which systems a wheel runs on. binutils' objcopy for that processor moves debug symbols to a
+folder next to the wheels. `make wheels` runs this script.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TOOLCHAIN = Path(__file__).with_name("zig.cmake")
 GLIBC = "2.28"
 
-# auditwheel knows only the systems of the processor that it runs on.
+# auditwheel checks only wheels for the processor that it runs on; here `machine` replaces that one.
 AUDIT = """
 import platform, sys
 machine = sys.argv.pop(1)
@@ -47,7 +48,7 @@ def compiler(machine: str) -> dict[str, str]:
 
 
 def target(python: str, machine: str) -> dict[str, str]:
-    """Returns variables that give files the names of another processor; empty for this machine's processor."""
+    """Returns variables that set file names for another processor; empty for this machine's."""
     tag, own = run(
         python, "-c", "import platform, sysconfig; print(sysconfig.get_config_var('SOABI'), platform.machine())"
     ).split()
@@ -58,7 +59,7 @@ def target(python: str, machine: str) -> dict[str, str]:
 
 
 def build_core(machine: str) -> Path:
-    """Builds the core's library, which every Python uses. It stays in build/: a second call compiles only changes."""
+    """Builds the core's library, which all Pythons use, in build/. Compiles only changed files."""
     folder = ROOT / "build" / "wheels" / machine
     settings = compiler(machine)
     run(
@@ -85,7 +86,7 @@ def build(python: str, machine: str, core: Path, folder: Path) -> Path:
 
 
 def split_symbols(library: Path, machine: str, kept: Path) -> None:
-    """Moves the debug symbols of `library` to the folder `kept`; debuggers find them there by their name."""
+    """Moves the debug symbols of `library` to `kept`, where debuggers find them by name."""
     objcopy = f"{machine}-linux-gnu-objcopy"
     symbols = kept / f"{library.name}.debug"
     kept.mkdir(parents=True, exist_ok=True)
@@ -94,7 +95,7 @@ def split_symbols(library: Path, machine: str, kept: Path) -> None:
 
 
 def finish(wheel: Path, machine: str, output: Path) -> None:
-    """Strips the wheel and tags it by the systems it runs on. Raises an error if these are fewer than promised."""
+    """Strips the wheel, and tags it by its oldest glibc. Fails if it needs a newer one."""
     with tempfile.TemporaryDirectory() as there:
         run(sys.executable, "-m", "wheel", "unpack", "--dest", there, wheel)
         content = next(Path(there).iterdir())
@@ -118,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "pythons", nargs="+", type=interpreter, metavar="PYTHON", help="interpreters; they need no packages"
     )
     parser.add_argument("--machines", default="x86_64", help="processors, such as 'x86_64 aarch64'")
-    parser.add_argument("--output", type=Path, default=Path("dist/wheels"))
+    parser.add_argument("--output", type=Path, default=Path("dist/wheels"), help="folder for the results")
     options = parser.parse_args(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
 

@@ -1,12 +1,13 @@
-# A CMake toolchain: the Clang, libc++ and glibc stubs of the ziglang package. In the environment: ZIG, the binary inside
-# that package, and ZIG_TARGET, such as x86_64-linux-gnu.2.28, whose last part is the oldest glibc that will do.
+# CMake toolchain for build_wheels.py: Clang, libc++ and the glibc stubs of the package ziglang. It
+# reads two environment variables. ZIG is the binary in that package. ZIG_TARGET is for example
+# x86_64-linux-gnu.2.28; its last part is the oldest supported glibc.
 string(REGEX REPLACE "-.*" "" machine "$ENV{ZIG_TARGET}")
 if(NOT machine STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
   set(CMAKE_SYSTEM_NAME Linux)
   set(CMAKE_SYSTEM_PROCESSOR ${machine})
 endif()
 
-# Programs of one word each, as CMake wants them.
+# CMake needs compilers without arguments: these scripts add them.
 set(tools ${CMAKE_BINARY_DIR}/zig)
 foreach(tool cc c++ ar ranlib)
   set(target "")

@@ -1,1 +1,1 @@
-"""Custom algorithms of users, and the measured parameters of the cost model that chooses algorithms."""
+"""Custom algorithms of users, and the parameters of the cost model that chooses algorithms."""

@@ -1,6 +1,7 @@
-"""Custom algorithms on a communicator: proved for its number of ranks, compared between ranks, and given to the core.
+"""Custom algorithms of a communicator.
 
-A communicator and the named operations of its session share one `CustomAlgorithms`.
+Before an algorithm runs, it is proved for the number of ranks, compared between ranks, and passed
+to the core. A communicator and the named operations of its session share one `CustomAlgorithms`.
 """
 
 from __future__ import annotations
@@ -16,38 +17,39 @@ from ringcomm._src.core import _core
 class CustomAlgorithms:
     """The custom algorithms that a communicator's calls and named operations may run.
 
-    They are proved for the number of ranks, and identical on all ranks.
+    Each is proved for the number of ranks that run it, and is identical on all of them.
     """
 
     def __init__(self) -> None:
         self.table = _core.CustomAlgorithms()
-        self._named: dict[tuple[str, str, int, int], tuple[algorithms.Algorithm, str]] = {}
+        self._cached_names: dict[tuple[str, str, int, int], tuple[algorithms.Algorithm, str]] = {}
 
     def agree(
         self, collective: str, name: str, rank: int | None, size: int, exchange: Callable[[bytes], Sequence[bytes]]
     ) -> None:
         """Proves an algorithm for `size` ranks, and compares it between ranks. Collective.
 
-        `rank` is this process's rank among them, None if it is not a member. `exchange` sends 16 bytes and returns
-        those of every rank.
+        `rank` is this process's rank among the `size` ranks; None if it is not one of them.
+        `exchange` sends 16 bytes and returns those of every rank.
 
-        Raises, on every rank, MismatchError if the ranks' algorithms differ, or the reason why it cannot run.
+        If the ranks' algorithms differ, raises MismatchError on every rank. If the algorithm cannot
+        run, raises the reason on every rank.
         """
         algorithm, error, schedules = algorithms.registered(collective, name), None, []
-        mine = b"unregistered".ljust(16)
+        own_digest = b"unregistered".ljust(16)
         if algorithm is not None:
             try:
                 schedules = algorithm.schedules(size)
-                mine = _core.digest(schedules)
+                own_digest = _core.digest(schedules)
             except Exception as problem:
-                error, mine = problem, b"wrong".ljust(16)
-        digests = exchange(mine)
-        others = tuple(r for r, one in enumerate(digests) if bytes(one) != bytes(digests[0]))
-        if others:
+                error, own_digest = problem, b"wrong".ljust(16)
+        digests = exchange(own_digest)
+        differing = tuple(other for other, digest in enumerate(digests) if bytes(digest) != bytes(digests[0]))
+        if differing:
             raise MismatchError(
-                f"{collective} algorithm {name!r} differs between ranks: that of rank{'s' * (len(others) > 1)} "
-                f"{', '.join(map(str, others))} is not rank 0's; register the same on all ranks",
-                others,
+                f"{collective} algorithm {name!r} differs between ranks: on rank{'s' * (len(differing) > 1)} "
+                f"{', '.join(map(str, differing))} it is not that of rank 0. Register the same algorithm on all ranks",
+                differing,
             )
         if error is not None:
             raise error
@@ -61,7 +63,8 @@ class CustomAlgorithms:
     ) -> None:
         """Checks the algorithm that the option `algorithm` names, as `agree` does.
 
-        The option is identical on all ranks. The algorithm is a built-in, or registered before this call.
+        The option is identical on all ranks. The algorithm is a built-in, or registered before this
+        call.
         """
         try:
             if algorithms.is_builtin("allreduce", name):
@@ -71,25 +74,27 @@ class CustomAlgorithms:
         except ValueError as error:
             raise ValueError(f"option algorithm (RINGCOMM_ALGORITHM): {error}") from error
 
-    def named(self, collective: str, name: str, rank: int, size: int) -> str:
-        """Returns an algorithm's name in named operations; it contains a digest, so that differences are detected.
+    def name_with_digest(self, collective: str, name: str, rank: int, size: int) -> str:
+        """Returns the name by which named operations request an algorithm.
 
-        Not collective. Raises ValueError if the algorithm is unknown or not proved correct.
+        A custom algorithm's name gets a digest of its schedules, so that ranks detect a difference
+        when they compare names. Not collective. Raises ValueError if the algorithm is unknown or
+        not proved correct.
         """
         algorithm = algorithms.registered(collective, name)
         if algorithm is None:
             _core.check_algorithm(collective, name, size)
             return name
-        known = self._named.get((collective, name, rank, size))
-        if known is None or known[0] is not algorithm:
+        cached = self._cached_names.get((collective, name, rank, size))
+        if cached is None or cached[0] is not algorithm:
             schedules = algorithm.schedules(size)
-            known = algorithm, f"{name}#{_core.digest(schedules).hex()[:16]}"
-            self.table.add(known[1], schedules[rank])
-            self._named[collective, name, rank, size] = known
-        return known[1]
+            cached = algorithm, f"{name}#{_core.digest(schedules).hex()[:16]}"
+            self.table.add(cached[1], schedules[rank])
+            self._cached_names[collective, name, rank, size] = cached
+        return cached[1]
 
     def prepare(self, rank: int, size: int) -> None:
-        """Prepares all registered algorithms, before this rank joins and takes part in other ranks' operations."""
+        """Prepares all registered algorithms: a joined rank may have to run any of them."""
         for algorithm in algorithms.all_registered():
             with contextlib.suppress(Exception):  # an incorrect algorithm runs on no rank
-                self.named(algorithm.collective, algorithm.name, rank, size)
+                self.name_with_digest(algorithm.collective, algorithm.name, rank, size)

@@ -1,4 +1,4 @@
-"""Cache of measured network parameters: one file per machine and topology in the user's cache directory."""
+"""Cache of measured network parameters: a file per machine and topology, in the user's cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_BETA = 1e-13  # seconds per byte: the result if longer messages took no mo
 
 
 def key(topology: Topology) -> dict[str, Any]:
-    """Returns the cache key: jobs with equal machines, MPI and distribution of ranks share their parameters."""
+    """Returns the cache key. Jobs with equal machines, MPI and ranks per host share parameters."""
     vendor, version = mpi_library.load().get_vendor()
     per_host = [len(ranks) for ranks in topology.hosts]
     return {
@@ -47,26 +47,26 @@ def path(topology: Topology) -> Path:
 
 
 def load(topology: Topology) -> dict[str, float] | None:
-    """Returns the cached parameters of this topology; None if there are none, or they cannot be read."""
+    """Returns the cached parameters of this topology; None if no usable file exists."""
     try:
-        kept = json.loads(path(topology).read_text(encoding="utf-8"))["network"]
-        network = {name: float(kept[name]) for name in NETWORK}
+        parameters = json.loads(path(topology).read_text(encoding="utf-8"))["network"]
+        network = {name: float(parameters[name]) for name in NETWORK}
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.debug("what was measured of the network cannot be used: %s", error)
+        logger.debug("cannot use the cached network parameters: %s", error)
         return None
-    return network if _is_sound(network) else None
+    return network if _is_plausible(network) else None
 
 
-def _is_sound(network: dict[str, float]) -> bool:
-    """Returns False for a measurement so disturbed, such as by oversubscribed cores, that it shows no bandwidth."""
+def _is_plausible(network: dict[str, float]) -> bool:
+    """Returns False if a value is invalid, or if long messages took no longer than short ones."""
     return all(math.isfinite(value) and value >= 0 for value in network.values()) and network["beta"] != LEAST_BETA
 
 
 def save(topology: Topology, network: dict[str, float]) -> Path | None:
-    """Saves the parameters for later jobs. Returns the file; None if they are unusable or cannot be written."""
-    if not _is_sound(network):
+    """Saves the parameters for later jobs. Returns the file; None if nothing could be saved."""
+    if not _is_plausible(network):
         return None
     document = {
         "key": key(topology),
@@ -78,10 +78,10 @@ def save(topology: Topology, network: dict[str, float]) -> Path | None:
     try:
         file = path(topology)
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft = file.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-        draft.replace(file)
+        temporary = file.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(file)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
-        logger.debug("what was measured of the network is not kept: %s", error)
+        logger.debug("cannot save the measured network parameters: %s", error)
         return None
     return file

@@ -23,7 +23,18 @@ Shape = tuple[int, ...]
 
 
 class Kind(Protocol):
-    """Interface of a family of arrays: describes an array to the core, and makes arrays like a given array."""
+    """Interface of a family of arrays: describes arrays to the core, and makes similar arrays.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> class MyKind(bindings.NumPyKind):  # inherits the other functions of the interface
+    ...     @staticmethod
+    ...     def empty(like, shape):
+    ...         return np.zeros(shape, like.dtype)
+    >>> MyKind.empty(np.ones(2), (3,)).tolist()
+    [0.0, 0.0, 0.0]
+    """
 
     @staticmethod
     def source(x: Any) -> Buffer:
@@ -34,7 +45,7 @@ class Kind(Protocol):
 
     @staticmethod
     def target(x: Any) -> Buffer:
-        """Returns the buffer of `x` for writing, or for reading and writing. Raises ValueError if it is read-only."""
+        """Returns the buffer of `x` for reading and writing. ValueError: `x` is read-only."""
 
     @staticmethod
     def describe(array: Any) -> Buffer:
@@ -46,7 +57,7 @@ class Kind(Protocol):
 
     @staticmethod
     def like(x: Any) -> _core.ArrayKey | None:
-        """Returns the key of arrays that can reuse an in-place request for `x`; None if arrays have no such key."""
+        """Returns a key that matches arrays for which an in-place request for `x` can be reused."""
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
@@ -54,7 +65,7 @@ class Kind(Protocol):
 
     @staticmethod
     def adopt(like: Any, shape: Shape, address: int, nbytes: int, owner: object) -> Any:
-        """Returns an array of `like`'s dtype over memory that `owner` keeps alive. On the host, nothing is copied."""
+        """Returns an array of `like`'s dtype with `owner`'s data; on the host, without a copy."""
 
     @staticmethod
     def assign(target: Any, source: Any) -> None:
@@ -62,7 +73,15 @@ class Kind(Protocol):
 
 
 class Buffer(NamedTuple):
-    """The core's description of a C-contiguous array; it keeps the array alive."""
+    """The core's description of a C-contiguous array; it keeps the array alive.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> buffer = bindings.NumPyKind.describe(np.ones(3))
+    >>> buffer.shape, buffer.width, buffer.place
+    ((3,), 1, None)
+    """
 
     address: int
     count: int  # type: ignore[assignment]  # number of core elements
@@ -86,17 +105,17 @@ class Buffer(NamedTuple):
         shape = self.shape if shape is None else shape
         return self.kind.describe(self.kind.empty(self.array, shape))
 
-    def on_host(self, what: str = "this", why: str = "it works on CPU arrays") -> Buffer:
-        """Returns this buffer. Raises UnsupportedError, with `what` and `why`, for an array in a GPU's memory."""
+    def on_host(self, what: str = "this call", why: str = "it works on CPU arrays only") -> Buffer:
+        """Returns this buffer. Raises UnsupportedError for an array in a GPU's memory."""
         if self.place is not None:
             raise UnsupportedError(
-                f"{what}: the array lies on {self.place.name}, and {why}. Pass a copy in the host's memory "
-                "(x.get(), tensor.cpu()) and copy the result back"
+                f"{what}: the array is on {self.place.name}, but {why}. Pass a copy in host memory "
+                "(x.get(), tensor.cpu()), and copy the result back"
             )
         return self
 
     def write_back(self) -> Any:
-        """Copies the finished result to the caller's array if `array` is a copy, and returns the caller's array."""
+        """Returns the caller's array, after copying the result to it if `array` is a copy."""
         if self.copied:
             self.kind.assign(self.given, self.array)
         return self.array if self.given is None else self.given
@@ -113,7 +132,7 @@ _signatures: dict[tuple[Shape, str], Signature] = {}
 
 
 def signature(shape: Shape, label: str = "") -> Signature:
-    """Returns the signature of a shape and label, identical on all ranks. Cached: most programs use few shapes."""
+    """Returns the signature of a shape and label, identical on all ranks. It is cached."""
     known = _signatures.get((shape, label))
     if known is None:
         if len(_signatures) > 10_000:
@@ -125,5 +144,5 @@ def signature(shape: Shape, label: str = "") -> Signature:
 
 
 def signature_of(buffer: Buffer, first: int = 0) -> Signature:
-    """Returns the signature of a buffer's dimensions from `first` on (1: the first may differ between ranks)."""
+    """Returns the signature of a buffer's dimensions from `first` on."""
     return signature(buffer.shape[first:], "" if buffer.reducible else buffer.label)

@@ -1,4 +1,4 @@
-"""Derives methods from other methods, with the signature and docstring that help(), editors and type checkers show."""
+"""Derives methods from other methods, with a signature and docstring for help() and editors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Form = TypeVar("Form", bound=Callable[..., Any])
 
 
 def with_signature_of(form: Form, call: Callable[..., Any], name: str, doc: str, result: str) -> Form:
-    """Gives `form` the qualified name `name`, the docstring `doc`, and the arguments of `call`, returning `result`."""
+    """Gives `form` the arguments of `call`, a qualified name, a docstring and a result type."""
     functools.update_wrapper(form, call)
     form.__name__, form.__qualname__, form.__doc__ = name.rpartition(".")[2], name, doc
     form.__signature__ = inspect.signature(call).replace(return_annotation=result)  # type: ignore[attr-defined]
@@ -26,7 +26,7 @@ def with_signature_of(form: Form, call: Callable[..., Any], name: str, doc: str,
 def blocking_form(
     call: Callable[Concatenate[Self, P], Handle[Result]], doc: str, result: str
 ) -> Callable[Concatenate[Self, P], Result]:
-    """Returns the blocking form of a method whose name contains ``_async``: it calls the method and waits."""
+    """Returns the blocking form of a method whose name contains ``_async``."""
 
     def wait(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return call(self, *args, **kwargs).wait()

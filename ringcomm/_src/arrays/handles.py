@@ -13,9 +13,18 @@ Result = TypeVar("Result")
 
 
 class Handle(Generic[Result], metaclass=ABCMeta):
-    """A non-blocking operation. ``wait()`` returns its result; the buffers it uses stay alive until it is done.
+    """A non-blocking operation; ``wait()`` returns its result.
 
-    ``finish`` makes the result once all of ``operations`` are done, and owns the buffers.
+    The handle keeps the buffers alive until the operation is done. ``finish`` makes the result once
+    all of ``operations`` are done, and owns the buffers.
+
+    Examples
+    --------
+    >>> handle = comm.iallreduce(np.ones(2))
+    >>> handle.wait().tolist()
+    [2.0, 2.0]
+    >>> handle.test()
+    True
     """
 
     __slots__ = ("_error", "_finish", "_operations", "_result", "name")
@@ -33,15 +42,24 @@ class Handle(Generic[Result], metaclass=ABCMeta):
         return self._finish is None or all(operation.done() for operation in self._operations)
 
     def wait(self, timeout: float | None = None) -> Result:
-        """Blocks until the operation is done and returns its result; every further call returns the same result.
+        """Blocks until the operation is done, and returns its result; later calls return it again.
 
-        Args:
-            timeout: seconds; None waits without limit.
+        Parameters
+        ----------
+        timeout : float | None
+            Seconds to wait; None: no limit.
 
-        Raises:
-            TimeoutError: the operation is not done within ``timeout``; it continues.
-            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: the operation failed. Every further
-            call raises the same error.
+        Returns
+        -------
+        Result
+            The result of the operation: what its blocking form returns.
+
+        Raises
+        ------
+        TimeoutError
+            The operation is not done within ``timeout``; it continues.
+        ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError
+            The operation failed. Every further call raises the same error.
         """
         if self._finish is not None:
             if process.in_child:
@@ -61,7 +79,10 @@ class Handle(Generic[Result], metaclass=ABCMeta):
         return self._result  # type: ignore[return-value]
 
     def _first_error(self, timeout: float | None) -> Exception | None:
-        """Waits for all operations, or until one fails: the operations after a failed one may never finish."""
+        """Waits until all operations are done, and returns None. If one fails, returns its error.
+
+        Does not wait for the operations after the failed one, which may never finish.
+        """
         for operation in self._operations:
             if not operation.wait(-1.0 if timeout is None else timeout):
                 raise TimeoutError(f"{self.name or 'operation'} is not done after {timeout} s")
@@ -77,7 +98,7 @@ class Handle(Generic[Result], metaclass=ABCMeta):
         return self.wait()
 
     def __repr__(self) -> str:
-        return f"<ringcomm.Handle {self.name or 'unnamed'}: {'done' if self.test() else 'under way'}>"
+        return f"<ringcomm.Handle {self.name or 'unnamed'}: {'done' if self.test() else 'in progress'}>"
 
     def __del__(self) -> None:
         finish = getattr(self, "_finish", None)

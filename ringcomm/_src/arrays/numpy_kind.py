@@ -1,29 +1,22 @@
-"""The kind of NumPy arrays and of objects that NumPy can view as arrays.
-
-It is the default kind; arrays of GPUs without a kind of their framework are passed on to device.kind.
-"""
+"""The default kind: NumPy arrays and objects that NumPy can view; device.kind has GPU arrays."""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ringcomm._src.core import _core
-
-if TYPE_CHECKING:
-    pass
-
 from ringcomm._src.arrays.buffers import BYTES, MOVES_ONLY, Buffer, Shape
+from ringcomm._src.core import _core
 
 _dtypes: dict[np.dtype[Any], int] = {}
 
 
 def dtype_index(dtype: np.dtype[Any]) -> int:
-    """Returns the core's index of a NumPy dtype, or MOVES_ONLY. Raises TypeError if it cannot be sent."""
-    known = _dtypes.get(dtype)
-    if known is None:
+    """Returns the core's index of a dtype; MOVES_ONLY: no reductions. TypeError: cannot be sent."""
+    index = _dtypes.get(dtype)
+    if index is None:
         if not dtype.isnative:
             raise TypeError(
                 f"ringcomm needs native byte order, not {dtype.str}; convert with x.astype(x.dtype.newbyteorder('='))"
@@ -31,20 +24,20 @@ def dtype_index(dtype: np.dtype[Any]) -> int:
         if dtype.hasobject:
             raise TypeError("arrays of Python objects cannot be sent; ringcomm moves plain memory")
         if dtype.itemsize == 0:
-            raise TypeError(f"elements of dtype {dtype!r} have no bytes")
+            raise TypeError(f"elements of dtype {dtype!r} have 0 bytes, so there is nothing to send")
         name = _pair_name(dtype) if dtype.names else dtype.name
-        known = _core.DTYPES.index(name) if name in _core.DTYPES else MOVES_ONLY
-        _dtypes[dtype] = known
-    return known
+        index = _core.DTYPES.index(name) if name in _core.DTYPES else MOVES_ONLY
+        _dtypes[dtype] = index
+    return index
 
 
 def _pair_name(dtype: np.dtype[Any]) -> str:
-    """Returns the core's name of a pair of numbers with C's struct layout; "" for any other layout."""
+    """Returns the core's name of a pair of numbers with C's struct layout; "": another layout."""
     fields = list((dtype.fields or {}).values())  # dtype, offset
-    alike = np.dtype([(str(i), field[0]) for i, field in enumerate(fields)], align=True)
-    offsets = [field[1] for field in (alike.fields or {}).values()]
-    laid_out = dtype.itemsize == alike.itemsize and offsets == [field[1] for field in fields]
-    return f"({', '.join(field[0].name for field in fields)})" if laid_out else ""
+    c_layout = np.dtype([(str(i), field[0]) for i, field in enumerate(fields)], align=True)
+    offsets = [field[1] for field in (c_layout.fields or {}).values()]
+    has_c_layout = dtype.itemsize == c_layout.itemsize and offsets == [field[1] for field in fields]
+    return f"({', '.join(field[0].name for field in fields)})" if has_c_layout else ""
 
 
 class CoreMemory:
@@ -56,6 +49,15 @@ class CoreMemory:
 
 
 class NumPyKind:
+    """The :class:`Kind` of NumPy arrays.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> bindings.NumPyKind.source(np.zeros((2, 3))).count
+    6
+    """
+
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         return np.empty(shape, like.dtype)
@@ -72,26 +74,26 @@ class NumPyKind:
 
     @staticmethod
     def source(x: Any) -> Buffer:
-        if elsewhere(x):
+        if is_device_array(x):
             return device_kind().source(x)
-        array = x if isinstance(x, np.ndarray) else _foreign(x)
+        array = x if isinstance(x, np.ndarray) else _as_numpy(x)
         dtype_index(array.dtype)  # raises before anything is copied
-        return _of_numpy(array if array.flags.c_contiguous else array.copy(order="C"))
+        return _buffer_of(array if array.flags.c_contiguous else array.copy(order="C"))
 
     @staticmethod
     def target(x: Any) -> Buffer:
         if not isinstance(x, np.ndarray) and isinstance(x, list | tuple | int | float | complex | bool | bytes | str):
             raise TypeError(f"a {type(x).__name__} cannot be written in place; pass an array")
-        if elsewhere(x):
+        if is_device_array(x):
             return device_kind().target(x)
-        array = x if isinstance(x, np.ndarray) else _foreign(x)
+        array = x if isinstance(x, np.ndarray) else _as_numpy(x)
         if not array.flags.writeable:
-            raise ValueError("the array to write is read-only")
-        return _of_numpy(array, x) if array.flags.c_contiguous else _of_numpy(array.copy(order="C"), array, True)
+            raise ValueError("the output array is read-only")
+        return _buffer_of(array, x) if array.flags.c_contiguous else _buffer_of(array.copy(order="C"), array, True)
 
     @staticmethod
     def describe(array: Any) -> Buffer:
-        return _of_numpy(array)
+        return _buffer_of(array)
 
     @staticmethod
     def of_numpy(array: np.ndarray[Any, Any]) -> Any:
@@ -102,7 +104,7 @@ class NumPyKind:
         return _core.ndarray_key(x)
 
 
-def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:
+def _buffer_of(array: np.ndarray[Any, Any], given: Any = None, copied: bool = False) -> Buffer:
     dtype = array.dtype
     index = dtype_index(dtype)
     address = _core.array_memory(array)
@@ -113,7 +115,7 @@ def _of_numpy(array: np.ndarray[Any, Any], given: Any = None, copied: bool = Fal
     )
 
 
-def elsewhere(x: Any) -> bool:
+def is_device_array(x: Any) -> bool:
     """Returns True if `x` is an array in the memory of a device."""
     return not isinstance(x, np.ndarray) and (
         hasattr(x, "__cuda_array_interface__")
@@ -126,8 +128,8 @@ def device_kind() -> Any:
     return importlib.import_module("ringcomm._src.arrays.device.kind").DeviceKind
 
 
-def _foreign(x: Any) -> np.ndarray[Any, Any]:
-    """Converts any other object to a NumPy array; shares memory if the object's protocol allows it."""
+def _as_numpy(x: Any) -> np.ndarray[Any, Any]:
+    """Converts an object to a NumPy array, without a copy if its protocol allows that."""
     if isinstance(x, bytes | bytearray):
         return np.frombuffer(x, np.uint8)
     if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):

@@ -13,9 +13,9 @@ from ringcomm._src.core import _core
 
 @contextmanager
 def shared_arrays(node: _core.Node | None) -> Iterator[None]:
-    """Allocates NumPy arrays of at least 64 KB made inside the block in this rank's arena.
+    """Makes NumPy allocate arrays of at least 64 KB, inside the block, in this rank's arena.
 
-    Without an arena, or if the system has no more shared memory, they are in ordinary memory.
+    Without an arena, or if no shared memory is left, the arrays are in ordinary memory.
     """
     if node is None:
         yield

@@ -22,78 +22,81 @@ def require_rows(collective: str, buffer: Buffer) -> None:
         raise ValueError(f"{collective} works along the first dimension; the array has none")
 
 
-def row_of(buffer: Buffer) -> int:
+def elements_per_row(buffer: Buffer) -> int:
     """Returns the number of core elements of one row."""
     return math.prod(buffer.shape[1:]) * buffer.width
 
 
-def with_rows(buffer: Buffer) -> Buffer:
+def at_least_1d(buffer: Buffer) -> Buffer:
     """Returns the buffer; a 0-dimensional one becomes one row."""
     return buffer if buffer.shape else buffer._replace(shape=(1,))
 
 
-def part(rows: int, size: int, rank: int) -> int:
-    """Returns the rows of `rank` when `rows` are divided into `size` parts; the first `rows % size` have one more."""
+def even_part(rows: int, size: int, rank: int) -> int:
+    """Returns how many of `rows` rows `rank` gets; the first `rows % size` ranks get one more."""
     return rows // size + (rank < rows % size)
 
 
-def parts(rows: int, size: int) -> list[int]:
-    return [part(rows, size, rank) for rank in range(size)]
+def even_parts(rows: int, size: int) -> list[int]:
+    return [even_part(rows, size, rank) for rank in range(size)]
 
 
 def rows_of_parts(collective: str, x: Buffer, rows: Sequence[int] | None, size: int) -> list[int]:
-    """Returns the rows of each rank's part: `rows`, checked, or if it is None the even parts of the first dimension."""
+    """Returns the rows of each rank's part: `rows`, checked; if None, even parts."""
     require_rows(collective, x)
     if rows is None:
-        return parts(x.shape[0], size)
-    listed = arguments.counts(f"{collective}: counts", rows)
-    if len(listed) != size or min(listed) < 0 or sum(listed) != x.shape[0]:
+        return even_parts(x.shape[0], size)
+    row_counts = arguments.counts(f"{collective}: counts", rows)
+    if len(row_counts) != size or min(row_counts) < 0 or sum(row_counts) != x.shape[0]:
         raise ValueError(
             f"{collective}: counts must be {size} row counts that add up to the first dimension, {x.shape[0]}; "
-            f"got {listed}"
+            f"got {row_counts}"
         )
-    return listed
+    return row_counts
 
 
-def rows_of_all(what: str, rows: Sequence[int] | None, mine: int, rank: int, size: int) -> list[int]:
-    """Returns every rank's first dimension: `rows`, checked against this rank's `mine`; None: `mine` on all ranks."""
-    listed = [mine] * size if rows is None else arguments.counts(what, rows)
-    if len(listed) != size or listed[rank] != mine:
+def rows_of_all(what: str, rows: Sequence[int] | None, own_rows: int, rank: int, size: int) -> list[int]:
+    """Returns every rank's first dimension: `rows`, checked; if None, `own_rows` on all ranks."""
+    row_counts = [own_rows] * size if rows is None else arguments.counts(what, rows)
+    if len(row_counts) != size or row_counts[rank] != own_rows:
         raise ValueError(
-            f"{what} must give the first dimension on each of the {size} ranks, {mine} at index {rank}; got {listed}"
+            f"{what} must be the first dimensions of the {size} ranks' arrays, {own_rows} at index {rank}; "
+            f"got {row_counts}"
         )
-    return listed
+    return row_counts
 
 
-def splits_of(x: Buffer, splits: Any, size: int, some: bool = False) -> list[int]:
-    """Returns the rows sent to each rank: `splits`, checked, or if None equal parts of the first dimension.
+def splits_of(x: Buffer, splits: Any, size: int, allow_partial: bool = False) -> list[int]:
+    """Returns the rows sent to each rank: `splits`, checked; if None, equal parts.
 
-    `some`: the splits may add up to less than the first dimension.
+    `allow_partial`: the splits may add up to less than the first dimension.
     """
     require_rows("alltoall", x)
     if splits is None:
         if x.shape[0] % size:
             raise ValueError(
-                f"alltoall without splits needs a first dimension that {size} ranks divide; it is {x.shape[0]}"
+                f"alltoall without splits needs a first dimension that is a multiple of the {size} ranks; "
+                f"it is {x.shape[0]}"
             )
         return [x.shape[0] // size] * size
-    given = np.asarray(host_copy(splits))
-    listed = [int(n) for n in given] if given.ndim == 1 and given.dtype.kind in "iu" else []
-    total = sum(listed)
-    fits = total <= x.shape[0] if some else total == x.shape[0]
-    if len(listed) != size or min(listed) < 0 or not fits:
+    values = np.asarray(host_copy(splits))
+    row_counts = [int(n) for n in values] if values.ndim == 1 and values.dtype.kind in "iu" else []
+    total = sum(row_counts)
+    fits = total <= x.shape[0] if allow_partial else total == x.shape[0]
+    if len(row_counts) != size or min(row_counts) < 0 or not fits:
         raise ValueError(
-            f"splits must be {size} row counts that add up to {'at most ' if some else ''}the first dimension, "
-            f"{x.shape[0]}; got {given.tolist()}"
+            f"splits must be {size} row counts that add up to {'at most ' if allow_partial else ''}the first "
+            f"dimension, {x.shape[0]}; got {values.tolist()}"
         )
-    return listed
+    return row_counts
 
 
-def signed(sign: buffers.Signature, rows: Sequence[int], root: int | None = None) -> buffers.Signature:
-    """Returns the signature extended by counts, and by a root if given, which must agree too.
+def with_counts(signature: buffers.Signature, rows: Sequence[int], root: int | None = None) -> buffers.Signature:
+    """Returns the signature extended by counts, and by a root if given.
 
-    The items most likely to differ come first in its text, because messages truncate it.
+    Ranks then compare these too. The text begins with the items that are most likely to differ,
+    because messages truncate it.
     """
-    text = f"rows {list(rows)} of {sign.text}"
-    hashed = buffers.signature((sign.hash, *rows, *([] if root is None else [root]))).hash
-    return buffers.Signature(hashed, text if root is None else f"root {root}, {text}")
+    text = f"rows {list(rows)} of {signature.text}"
+    combined_hash = buffers.signature((signature.hash, *rows, *([] if root is None else [root]))).hash
+    return buffers.Signature(combined_hash, text if root is None else f"root {root}, {text}")

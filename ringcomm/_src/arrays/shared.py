@@ -1,4 +1,4 @@
-"""Allocates arrays in memory that the ranks of a host share; collectives use them without a copy."""
+"""Allocates arrays in memory that the ranks of a host share, so that collectives need no copy."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ALIGNED = 64  # alignment, in bytes, of arrays in ordinary memory: a cache line,
 def empty(node: _core.Node | None, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     """Returns an uninitialised C-contiguous array in this rank's arena.
 
-    It is in ordinary memory if ``node`` is None or its memory is exhausted. Not collective. The memory lives as long
-    as the array and its views.
+    The array is in ordinary memory if ``node`` is None or no shared memory is left. Not collective.
+    The memory lives as long as the array and its views.
     """
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         raise TypeError("arrays of Python objects cannot be shared")
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     nbytes = math.prod(shape) * dtype.itemsize
-    return flat(node, nbytes).view(dtype).reshape(shape) if nbytes else np.empty(shape, dtype)
+    return empty_bytes(node, nbytes).view(dtype).reshape(shape) if nbytes else np.empty(shape, dtype)
 
 
-def flat(node: _core.Node | None, nbytes: int) -> np.ndarray[Any, Any]:
+def empty_bytes(node: _core.Node | None, nbytes: int) -> np.ndarray[Any, Any]:
     """Returns `nbytes` (at least 1) uninitialised bytes, in shared memory if possible."""
     if node is not None:
         try:
@@ -35,6 +35,6 @@ def flat(node: _core.Node | None, nbytes: int) -> np.ndarray[Any, Any]:
             return np.asarray(CoreMemory(memory.address, nbytes, memory))
         except (ValueError, MemoryError):  # no shared memory left: collectives copy this array
             pass
-    ordinary = np.empty(nbytes + ALIGNED, np.uint8)
-    start = -ordinary.ctypes.data % ALIGNED
-    return ordinary[start : start + nbytes]
+    padded = np.empty(nbytes + ALIGNED, np.uint8)
+    start = -padded.ctypes.data % ALIGNED
+    return padded[start : start + nbytes]

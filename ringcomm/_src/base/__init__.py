@@ -1,1 +1,1 @@
-"""Foundations of all other folders: errors, reductions, wire formats, argument checks, and facts about the process."""
+"""Foundations of the other folders: errors, ops, wire formats, argument checks, process roles."""

@@ -1,6 +1,6 @@
-"""Pins the worker's thread to a core, as the option ``thread_affinity`` asks: one core per local rank.
+"""Pins the worker's thread to the core that ``thread_affinity`` lists for this local rank.
 
-The session records the threads that start while it opens (`watch_new_threads`), then calls `pin`.
+The worker is created inside `watch_new_threads`, which records its thread; the session calls `pin`.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ def watch_new_threads() -> Iterator[None]:
 
 def cores(text: str) -> list[int]:
     """Parses a list of cores: '0,2' -> [0, 2]. Raises ValueError for any other text."""
-    listed = [int(part) for part in text.split(",")]
-    if min(listed) < 0:
-        raise ValueError("cores are numbered from 0")
-    return listed
+    core_numbers = [int(part) for part in text.split(",")]
+    if min(core_numbers) < 0:
+        raise ValueError("core numbers must not be negative")
+    return core_numbers
 
 
 def pin(text: str, local_rank: int, local_size: int) -> None:
     """Pins ringcomm's threads to this local rank's core; logs a warning if that fails."""
-    listed = cores(text)
-    if len(listed) < local_size:
-        logger.warning("thread_affinity names %d cores for %d local ranks: not used", len(listed), local_size)
+    core_numbers = cores(text)
+    if len(core_numbers) < local_size:
+        logger.warning(
+            "thread_affinity is ignored: it lists %d cores for %d local ranks", len(core_numbers), local_size
+        )
         return
     for thread in _threads & _tasks():
         try:
-            os.sched_setaffinity(thread, {listed[local_rank]})
+            os.sched_setaffinity(thread, {core_numbers[local_rank]})
         except (OSError, AttributeError) as error:
-            logger.warning("the worker's thread cannot run on core %d: %s", listed[local_rank], error)
+            logger.warning("cannot pin the worker thread to core %d: %s", core_numbers[local_rank], error)

@@ -1,6 +1,7 @@
 """Argument checks that all calls share: integers, ranks, counts, and names from a list.
 
-An error message names the argument and the refused value. Values are never rounded, truncated or guessed.
+An error message names the argument and the refused value. Values are never rounded, truncated or
+guessed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 
 def integer(what: str, value: Any) -> int:
-    """Returns `value` as an int. Raises TypeError for anything that is not an integer, True and False included.
+    """Returns `value` as an int. Raises TypeError for other values, including True and False.
 
     `what`: the call and the argument for the message, as in "broadcast: root".
     """
@@ -27,7 +28,7 @@ def integer(what: str, value: Any) -> int:
 
 
 def root(call: str, value: Any, size: int) -> int:
-    """Returns the root of a collective as an int. Raises ValueError unless it is a rank of a communicator of `size`."""
+    """Returns a collective's root as an int. Raises ValueError unless it is a rank below `size`."""
     found = integer(f"{call}: root", value)
     if not 0 <= found < size:
         raise ValueError(
@@ -46,6 +47,6 @@ def counts(what: str, values: Iterable[Any]) -> list[int]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Returns a suffix for a message about an unknown `name`: the known name closest to it, "" if none is close."""
+    """Returns a suffix for a message about an unknown name: the closest known name, or ""."""
     found = difflib.get_close_matches(name, list(names), 1, 0.6)
     return f"; did you mean {found[0]!r}?" if found else ""

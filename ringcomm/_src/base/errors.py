@@ -25,7 +25,8 @@ __all__ = [
 class RingcommError(RuntimeError):
     """Base class of ringcomm's exceptions.
 
-    ``ranks`` lists the ranks that caused it (ranks of the communicator or process set); it may be empty.
+    ``ranks`` lists the ranks of the communicator or process set that caused the error. The list may
+    be empty.
     """
 
     takes_ranks = True  # the core passes `ranks` to classes that have this attribute
@@ -42,8 +43,8 @@ class HorovodInternalError(RingcommError):
 class NotInitializedError(HorovodInternalError, ValueError):
     """``init`` has not been called, or ``shutdown`` has been called since.
 
-    In this state Horovod's queries, such as ``size()``, raise ValueError and its operations HorovodInternalError.
-    This class is both.
+    In this state Horovod's queries, for example ``size()``, raise ValueError, and its operations
+    raise HorovodInternalError. This class is both.
     """
 
 
@@ -55,11 +56,11 @@ class MismatchError(HorovodInternalError):
 
 
 class RankLeftError(HorovodInternalError):
-    """A rank that an operation needs has called ``shutdown`` or ended its script. The job continues."""
+    """A rank that an operation needs has called ``shutdown`` or ended. The job continues."""
 
 
 class RankJoinedError(HorovodInternalError):
-    """An operation needs data of a rank that has joined, such as a broadcast's root. The job continues."""
+    """An operation needs data of a rank that has joined (a broadcast's root). The job continues."""
 
 
 class ShutDownError(HorovodInternalError):
@@ -67,7 +68,7 @@ class ShutDownError(HorovodInternalError):
 
 
 class PeerLostError(HorovodInternalError):
-    """A rank died or MPI failed after data began to move. The error is fatal: later calls raise it too."""
+    """A rank died or MPI failed after data began to move. Fatal: later calls raise it too."""
 
 
 class TransportError(PeerLostError):
@@ -81,13 +82,14 @@ class InternalError(RingcommError):
 class UnsupportedError(NotImplementedError, ValueError, TypeError):
     """The operation does not exist for this op or dtype, on any rank.
 
-    Examples are a dtype without arithmetic, an Adasum of integers and a reducescatter with Adasum. Horovod raises
-    RuntimeError (NotImplementedError), ValueError or TypeError, depending on the check that fails. This class is all
-    three.
+    Examples are a dtype without arithmetic, an Adasum of integers and a reducescatter with Adasum.
+    Horovod raises RuntimeError (NotImplementedError), ValueError or TypeError, depending on the
+    check that fails. This class is all three.
     """
 
 
-# The order is that of ErrorKind in csrc/base/error.hpp. Bad arguments raise ValueError, as in Horovod.
+# The order is that of ErrorKind in csrc/base/error.hpp. Bad arguments raise ValueError, as in
+# Horovod.
 _core.set_error_types(
     (
         InternalError,

@@ -1,4 +1,4 @@
-"""The exceptions that scripts written for Horovod import. Ringcomm's other exceptions are in `ringcomm.errors`."""
+"""The exceptions that scripts written for Horovod import; `ringcomm.errors` has the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = [
 class HostsUpdatedInterrupt(RuntimeError):
     """The hosts of an elastic job have changed.
 
-    A state's `commit` and `check_host_updates` raise it on all ranks, and `elastic.run` catches it. ``skip_sync``
-    exists for compatibility with Horovod and is always False.
+    A state's `commit` and `check_host_updates` raise it on all ranks, and `elastic.run` catches it.
+    ``skip_sync`` exists for compatibility with Horovod and is always False.
     """
 
     def __init__(self, skip_sync: bool) -> None:
@@ -25,7 +25,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
-    return f"{name} is of version {version}, where {installed_version} is expected"
+    return f"{name} has version {version}, but version {installed_version} is expected"
 
 
 class HorovodVersionMismatchError(ImportError):

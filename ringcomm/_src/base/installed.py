@@ -1,6 +1,6 @@
-"""Queries of the installed software: the processor's name, frameworks and their versions, optional modules.
+"""Queries of the installed software: processor, frameworks with versions, optional modules.
 
-The command line, the launcher, the bindings and the tuning cache use them. No framework is imported.
+The command line, launcher, bindings and tuning cache use the queries. No query imports a framework.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ EXTRAS |= {"ray": ("ray", "ray"), "pyspark": ("pyspark", "spark")}
 
 def cpu_name() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as table:
-            for line in table:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            for line in file:
                 if line.lower().startswith(("model name", "hardware")):
                     return line.partition(":")[2].strip()
     except OSError:
@@ -28,7 +28,7 @@ def cpu_name() -> str:
 
 
 def framework_version(name: str) -> str | None:
-    """Returns the framework's installed version without importing it; None if it is not installed."""
+    """Returns the framework's installed version without importing it; None: not installed."""
     if importlib.util.find_spec(FRAMEWORKS[name]) is None:
         return None
     for distribution in importlib.metadata.packages_distributions().get(FRAMEWORKS[name], [name]):
@@ -47,22 +47,22 @@ def exists(module: str) -> bool:
     return spec is not None and spec.origin is not None
 
 
-def lacks(module: str, purpose: str, extra: str = "") -> str | None:
-    """Returns a line that says how to install an optional module that `purpose` needs; None if it is installed."""
+def missing_message(module: str, purpose: str, extra: str = "") -> str | None:
+    """Returns a message with pip's command if `purpose` needs a missing module, else None."""
     if importlib.util.find_spec(module) is not None:
         return None
-    package, usual = EXTRAS[module]
-    return f'{purpose} needs {package}: pip install "ringcomm[{extra or usual}]"'
+    package, default_extra = EXTRAS[module]
+    return f'{purpose} needs {package}: pip install "ringcomm[{extra or default_extra}]"'
 
 
 def require_framework(name: str) -> None:
-    """Raises an ImportError that says how to install a binding's framework, if it is missing or too old."""
+    """Raises ImportError, with pip's command, if a framework is missing or too old."""
     version = framework_version(name)
     oldest = OLDEST[name]
     if version is not None and tuple(int(part) for part in version.split(".")[:2]) >= oldest:
         return
-    there = "is not installed" if version is None else f"{version} is too old"
+    state = "it is not installed" if version is None else f"version {version} is installed"
     raise ImportError(
-        f"ringcomm.{name} needs {name} {'.'.join(map(str, oldest))} or later, which {there}: "
+        f"ringcomm.{name} needs {name} {'.'.join(map(str, oldest))} or later, but {state}: "
         f'pip install "ringcomm[{name}]"'
     )

@@ -1,4 +1,4 @@
-"""The reduction ops: the core's, user functions, and the conversions from names, numbers and mpi4py's ops.
+"""The reduction ops, user ops, and conversions from names, numbers and mpi4py's ops.
 
 It also converts wire format arguments to the core's codes.
 """
@@ -39,31 +39,39 @@ NUMBERS = _core.DTYPES[: _core.DTYPES.index("bool") + 1]  # dtypes that have eve
 
 
 class Op(enum.IntEnum):
-    """Reduction ops: they combine the values of several ranks into one.
+    """Reduction ops, which combine the values of several ranks into one.
 
-    ======================= ===================================== ===================================================
-    Op                      dtypes                                result
-    ======================= ===================================== ===================================================
-    Sum, Product, Average   floating, integer, bool, complex      averages of integers are rounded toward zero
-    Min, Max                floating, integer, bool               a NaN wins; -0 is below +0
-    BAND, BOR, BXOR         integer, bool                         bit by bit
-    LAND, LOR, LXOR         integer, bool                         any number but 0 is true; the result is 0 or 1
-    MINLOC, MAXLOC          pairs: structured dtypes of a value   the pair with the least or largest value; if values
-                            (int16 to int64, float32, float64)    are equal, the lower index. A NaN wins
-                            and an index (int32, int64)
-    Adasum                  floating                              see below
-    a function              every dtype that can be sent          :meth:`create`
-    ======================= ===================================== ===================================================
+    ======================= ================================ =====================================
+    Op                      dtypes                           result
+    ======================= ================================ =====================================
+    Sum, Product, Average   floating, integer, bool, complex averages of integers round toward 0
+    Min, Max                floating, integer, bool          a NaN wins; -0 is below +0
+    BAND, BOR, BXOR         integer, bool                    bit by bit
+    LAND, LOR, LXOR         integer, bool                    0 or 1; nonzero numbers are true
+    MINLOC, MAXLOC          pairs (value, index)             the pair with the extreme value
+    Adasum                  floating                         see below
+    :meth:`create`          every dtype that can be sent     that of the function
+    ======================= ================================ =====================================
 
-    Booleans are logical: sum and max are *or*, product and min are *and*, as in NumPy's ``add`` and ``multiply``. A
-    pair has C's struct layout, as MPI's ``FLOAT_INT`` has:
-    ``np.dtype([("value", "f4"), ("index", "i4")], align=True)``. The ops from Average to Product, except Adasum, take
-    prescale and postscale factors. Every argument ``op`` also accepts a name (``"sum"``, ``"band"``, ``"prod"``) or
-    mpi4py's op (``MPI.SUM``).
+    Booleans are logical: sum and max are *or*, product and min are *and*, as in NumPy. The ops from
+    Average to Product, except Adasum, take prescale and postscale factors. Every argument ``op``
+    also accepts a name (``"sum"``, ``"band"``, ``"prod"``) or mpi4py's op (``MPI.SUM``). The
+    numeric values up to Product are Horovod's.
 
-    ``Adasum`` is for gradients, and for allreduce of floating arrays only. It treats an array as one vector, and
-    combines two ranks at a time: orthogonal vectors are added, parallel vectors are averaged (Maleki et al.,
-    arXiv:2006.02924). The numeric values up to Product are Horovod's.
+    A pair is a structured dtype of a value (int16 to int64, float32, float64) and an index (int32,
+    int64). It has C's struct layout, as MPI's ``FLOAT_INT``: ``np.dtype([("value", "f4"), ("index",
+    "i4")], align=True)``. If values are equal, the lower index wins; a NaN wins against all values.
+
+    ``Adasum`` is for gradients: for allreduce of floating arrays only. It treats an array as one
+    vector and combines two ranks at a time. Orthogonal vectors are added, parallel vectors are
+    averaged. Source: Maleki et al., arXiv:2006.02924.
+
+    Examples
+    --------
+    >>> comm.allreduce(np.array([rank]), op=ringcomm.Max).tolist()
+    [1]
+    >>> comm.allreduce(np.array([rank]), op="average").tolist()  # 0.5, rounded toward 0
+    [0]
     """
 
     Average = _core.OPS.index("average")  # 0
@@ -90,19 +98,37 @@ class Op(enum.IntEnum):
     def create(function: Callable[[Any, Any], Any], commutative: bool = True) -> UserOp:
         """Creates a user-defined op for a communicator's reductions, as ``MPI_Op_create`` does.
 
-        Args:
-            function: called as ``function(invec, inoutvec)`` with two one-dimensional NumPy arrays of equal length and
-                of the callers' dtype. It writes ``invec op inoutvec``, element by element, to ``inoutvec``. It must be
-                associative, and give identical results on all ranks. The arrays may be parts of the ranks' arrays. It
-                runs on the calling thread (in ``wait()`` for a non-blocking call), and may raise.
-            commutative: as in MPI. Operands are combined in rank order in any case (MPI 4.1, section 6.9.5).
+        Parameters
+        ----------
+        function : Callable[[Any, Any], Any]
+            Called as ``function(invec, inoutvec)`` with two one-dimensional NumPy arrays of equal
+            length and of the callers' dtype. It writes ``invec op inoutvec``, element by element,
+            to ``inoutvec``. It must be associative, and give identical results on all ranks. The
+            arrays may be parts of the ranks' arrays. The function runs on the calling thread (in
+            ``wait()`` for a non-blocking call), and may raise.
+        commutative : bool
+            As in MPI; default True. Operands are combined in rank order in both cases (MPI 4.1,
+            section 6.9.5).
+
+        Returns
+        -------
+        UserOp
+            A value for the argument ``op`` of a :class:`ringcomm.Communicator`'s reductions.
+
+        Examples
+        --------
+        >>> def larger_magnitude(invec, inoutvec):
+        ...     np.copyto(inoutvec, invec, where=abs(invec) > abs(inoutvec))
+        >>> op = ringcomm.Op.create(larger_magnitude)
+        >>> comm.allreduce(np.array([-2.0, 1.0]) * rank, op=op).tolist()
+        [-2.0, 1.0]
         """
         return UserOp(function, commutative)
 
 
 @dataclass(frozen=True)
 class UserOp:
-    """A user-defined op; :meth:`Op.create` returns it."""
+    """A user-defined op, which :meth:`Op.create` returns."""
 
     function: Callable[[Any, Any], Any]
     commutative: bool = True
@@ -126,7 +152,7 @@ _names = {op.name.lower(): op for op in Op} | {"prod": Product, "mean": Average}
 
 
 def as_op(op: Any) -> Op | UserOp:
-    """Returns the op for an op, its number or name, an op of mpi4py, or a result of :meth:`Op.create`.
+    """Returns the op for an op, a number, a name, mpi4py's op, or a result of Op.create.
 
     Raises ValueError, which lists the known ops, for any other value.
     """
@@ -151,17 +177,22 @@ def _of_mpi(op: Any) -> Op | UserOp:
 
 
 def core_op(op: Any) -> Op:
-    """Converts as `as_op` does. Raises ValueError for a user function, which only communicators' calls run."""
+    """Converts as `as_op` does. Raises ValueError for a user op: only communicators run these."""
     op = as_op(op)
     if isinstance(op, UserOp):
-        raise ValueError(f"the function {op.name} reduces in the calls of a ringcomm.Communicator only")
+        raise ValueError(f"the user-defined op {op.name} works in calls of a ringcomm.Communicator only")
     return op
 
 
 def chosen_op(op: Any, average: bool | None) -> Op:
-    """Returns the op by Horovod's rule: `op`, else the op of the deprecated `average`, else Average.
+    """Returns Horovod's choice: `op`, else the op of the deprecated `average`, else Average.
 
     Raises ValueError if both are given.
+
+    Examples
+    --------
+    >>> hvd.handle_average_backwards_compatibility(hvd.Sum, None).name
+    'Sum'
     """
     if average is not None:
         if op is not None:
@@ -171,39 +202,45 @@ def chosen_op(op: Any, average: bool | None) -> Op:
     return Average if op is None else core_op(op)
 
 
-_numbers: dict[Any, int] = {}  # by wire format
-_next_number = itertools.count(1)
-_MOST_NUMBERS = 256  # bounds the table: a program may make a new format for each call
+_wire_numbers: dict[Any, int] = {}  # by wire format
+_next_wire_number = itertools.count(1)
+_MAX_WIRE_NUMBERS = 256  # bounds the table: a program may make a new format for each call
 
 
 def wire_number(wire: Any) -> int:
-    """Returns a number that identifies `wire` in cache keys; it costs less than the format's code.
+    """Returns a number that identifies `wire` in cache keys, faster than `wire_code` does.
 
-    Equal formats have the same number, unless the program uses more than `_MOST_NUMBERS` formats.
+    Equal formats have the same number, unless the program uses more than `_MAX_WIRE_NUMBERS`
+    formats: the table is then cleared.
     """
     wire = getattr(wire, "wire", wire)
     try:
-        return _numbers[wire]
+        return _wire_numbers[wire]
     except KeyError:
-        if len(_numbers) >= _MOST_NUMBERS:
-            _numbers.clear()
-        return _numbers.setdefault(wire, next(_next_number))
+        if len(_wire_numbers) >= _MAX_WIRE_NUMBERS:
+            _wire_numbers.clear()
+        return _wire_numbers.setdefault(wire, next(_next_wire_number))
     except TypeError:  # `wire` is not hashable
-        return next(_next_number)
+        return next(_next_wire_number)
 
 
 def wire_code(wire: Any, dtype: int | None = None) -> int:
     """Returns the core's code of a wire format; 0 if elements are sent unchanged.
 
-    Args:
-        wire: None; a format's name (``_core.wire_formats()``); a format with its parameters
-            (``Compression.topk(0.1)``); a dtype, for the format of its name; or a compressor with one of these as its
-            ``wire``.
-        dtype: index of the elements' dtype; None if the dtype is not known yet. Elements that the format does not
-            shorten are sent unchanged.
+    Parameters
+    ----------
+    wire
+        None; a format's name (``_core.wire_formats()``); a format with its parameters
+        (``Compression.topk(0.1)``); a dtype, for the format of its name; or a compressor with one
+        of these as its ``wire``.
+    dtype : int | None
+        Index of the elements' dtype; None if the dtype is not known yet. Elements that the format
+        does not shorten are sent unchanged.
 
-    Raises:
-        ValueError: the format is unknown; the message lists the known formats.
+    Raises
+    ------
+    ValueError
+        The format is unknown; the message lists the known formats.
     """
     wire = getattr(wire, "wire", wire)
     if wire is None:

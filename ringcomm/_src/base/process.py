@@ -1,4 +1,4 @@
-"""The role of this process or thread: a rank, a fork of a rank, or a helper process that a rank started.
+"""The role of this process or thread: a rank, a fork of a rank, or a rank's helper process.
 
 Forks and helpers must not communicate as ranks: the checks here raise RingcommError in them.
 """
@@ -13,7 +13,7 @@ from ringcomm._src.base.errors import RingcommError
 
 RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # environment variable that child processes inherit: the rank's process id
 
-rank_process: int | None = None  # process id of the rank, once it has opened something that peers may wait for
+rank_process: int | None = None  # the rank's process id; None before peers may wait for this rank
 in_child = False  # True in a forked child of a rank
 _thread = threading.local()  # `rank`: (rank, size) of a thread of ringcomm.threads.run
 
@@ -32,21 +32,21 @@ def enter_child() -> None:
 
 
 def check_process() -> None:
-    """Raises RingcommError in a helper process that a rank started: it must not take the rank's place in MPI."""
+    """Raises RingcommError in a helper process of a rank, which must not call MPI as that rank."""
     check_not_forked()
     rank = os.environ.get(RANK_PROCESS, "")
     helper = sys.modules.get("multiprocessing.process")
     if helper is None or rank in ("", str(os.getpid())):
         return
-    importing = getattr(helper.current_process(), "_inheriting", False)  # the script, before parent_process() is set
+    importing = getattr(helper.current_process(), "_inheriting", False)  # it imports the script
     if importing or helper.parent_process() is not None:
         hint = (
-            "Such children import the script: put all that only ranks do under if __name__ == '__main__':"
+            "The child imports the script: put code for ranks only under if __name__ == '__main__':"
             if importing
-            else "Keep ringcomm out of such helpers, or start jobs with ringcomm.run"
+            else "Do not use ringcomm in helper processes, or start jobs with ringcomm.run"
         )
         raise RingcommError(
-            f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing: it cannot be a "
+            f"process {os.getpid()} is a child of a rank, process {rank}, started by multiprocessing, and cannot be a "
             f"rank itself. {hint}"
         )
 
@@ -57,13 +57,13 @@ def become_rank_thread(rank: int, size: int) -> None:
 
 
 def check_not_rank_thread(call: str) -> None:
-    """Raises RingcommError in a thread that is a rank: a process has one runtime, which has one rank."""
+    """Raises RingcommError in a thread that is a rank: the runtime serves processes only."""
     if hasattr(_thread, "rank"):
         rank, size = _thread.rank
         raise RingcommError(
-            f"{call} in rank {rank} of {size} of ringcomm.threads.run: threads of one process cannot be ranks of its "
-            "runtime. Use the communicator that run() gives your function (comm.allreduce(x)), or start processes with "
-            "ringrun"
+            f"{call} was called in rank {rank} of {size} of ringcomm.threads.run: these ranks are threads without a "
+            "runtime. Use the communicator that run() passes to the function (comm.allreduce(x)), or start processes "
+            "with ringrun"
         )
 
 
@@ -75,5 +75,5 @@ def check_not_forked() -> None:
 def forked() -> RingcommError:
     return RingcommError(
         f"ringcomm was initialised in process {rank_process}; its forked child {os.getpid()} cannot use it. "
-        "Start children with the 'spawn' or 'forkserver' method, or keep ringcomm out of them"
+        "Start children with the 'spawn' or 'forkserver' method, or do not use ringcomm in them"
     )

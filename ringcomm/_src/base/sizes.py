@@ -16,5 +16,5 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text)
     size = float(found[1]) * _UNITS[found[2].upper()] if found else 0.5
     if size != int(size):
-        raise ValueError(f"{text!r} is no size such as 4096, 512K, 64M or 1G")
+        raise ValueError(f"{text!r} is not a size in bytes; write 4096, 512K, 64M or 1G, for example")
     return int(size)

@@ -1,8 +1,8 @@
 """Wire formats with parameters, as values: the encodings of elements between hosts (csrc/codecs).
 
-Formats that only round, such as bfloat16, have a name and no class. The formats here leave out part of the data, and
-add the residual to the next data (*error feedback*): quantisers (int8, int4, onebit, ternary), sparsifiers (topk,
-threshold), and two low-rank factors of a matrix (powersgd).
+Formats that only round, for example bfloat16, have a name and no class. The formats here leave out
+part of the data, and add the residual to the next data (*error feedback*). They are quantisers
+(int8, int4, onebit, ternary), sparsifiers (topk, threshold) and low-rank factors (powersgd).
 """
 
 from __future__ import annotations
@@ -23,18 +23,25 @@ DRAWN, TWO_MEANS, HALF_VALUES = 1, 2, 4  # bits of a wire format's mode
 class WireFormat:
     """A wire format with its parameters. Instances are immutable.
 
-    Calling an instance returns a copy with changed parameters: ``Compression.topk(0.001)``.
+    A call of an instance returns a copy with changed parameters: ``Compression.topk(0.001)``.
 
-    Attributes:
-        error_feedback: an optimizer adds the residual of a gradient to the next gradient. It costs 8 bytes for each
-            element that this rank encodes.
-        everywhere: the ranks of one host also exchange an optimizer's gradients as encoded messages. This is slower,
-            and meant for studying convergence on one machine.
-        min_elements: gradients with fewer elements, and those of one dimension, are sent unchanged.
-        warmup_steps: number of first steps of an optimizer that use ``warmup`` (int8 unless it is given) instead.
+    Attributes
+    ----------
+    error_feedback
+        An optimizer adds the residual of a gradient to the next gradient. Error feedback costs 8
+        bytes of memory for each element that this rank encodes.
+    everywhere
+        The ranks of one host also exchange an optimizer's gradients as encoded messages. This is
+        slower, and meant for studying convergence on one machine.
+    min_elements
+        Gradients with fewer elements, and those of one dimension, are sent unchanged.
+    warmup_steps
+        Number of first steps of an optimizer that use ``warmup`` (int8 unless it is given) instead.
 
-    Raises:
-        ValueError: a parameter is out of range; raised by the constructor.
+    Raises
+    ------
+    ValueError
+        A parameter is out of range; raised by the constructor.
     """
 
     error_feedback: bool = True
@@ -49,7 +56,7 @@ class WireFormat:
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", self._code())
         if self.min_elements < 0 or self.warmup_steps < 0:
-            raise ValueError(f"{self.name}: min_elements and warmup_steps are not negative")
+            raise ValueError(f"{self.name}: min_elements and warmup_steps must not be negative")
 
     def _code(self) -> int:
         return _core.wire_code(self.name)
@@ -57,21 +64,23 @@ class WireFormat:
     code: int = dataclasses.field(init=False, repr=False, compare=False, default=0)  # ranks compare it
 
     def __call__(self, *args: Any, **changes: Any) -> Any:
-        own = [f.name for f in dataclasses.fields(self) if f.name not in _COMMON]
-        if len(args) > len(own):
-            raise TypeError(f"{self.name} takes {len(own)} parameters by position: {', '.join(own)}")
-        return dataclasses.replace(self, **dict(zip(own, args, strict=False)), **changes)
+        parameter_names = [f.name for f in dataclasses.fields(self) if f.name not in _COMMON]
+        if len(args) > len(parameter_names):
+            raise TypeError(
+                f"{self.name} takes at most {len(parameter_names)} parameters by position: {', '.join(parameter_names)}"
+            )
+        return dataclasses.replace(self, **dict(zip(parameter_names, args, strict=False)), **changes)
 
     def __str__(self) -> str:
         return _core.wire_text(self.code)
 
     def text(self) -> str:
         """Returns a text of all parameters that must be identical on all ranks."""
-        warmup = f" after {self.warmup_steps} steps of {self.first()}" if self.warmup_steps else ""
+        warmup = f" after {self.warmup_steps} steps of {self.warmup_format()}" if self.warmup_steps else ""
         flags = [name for name in ("error_feedback", "everywhere") if getattr(self, name)]
         return f"{self}{warmup} from {self.min_elements} elements {' '.join(flags)}"
 
-    def first(self) -> WireFormat:
+    def warmup_format(self) -> WireFormat:
         """Returns the wire format of an optimizer's warmup steps."""
         return self.warmup or Int8()
 
@@ -85,13 +94,17 @@ _COMMON = {f.name for f in dataclasses.fields(WireFormat)}
 
 @dataclasses.dataclass(frozen=True)
 class Integers(WireFormat):
-    """Integer multiples of a step size, in 8 or 4 bits. Each group of elements has one step size, a float32.
+    """Integer multiples of a step size, in 8 or 4 bits.
 
-    Source: Alistarh et al., "QSGD", arXiv:1610.02132 (stochastic rounding).
+    Each group of elements has one step size, a float32. Source: Alistarh et al., "QSGD",
+    arXiv:1610.02132 (stochastic rounding).
 
-    Attributes:
-        group: number of elements that share a step size: a multiple of 32 up to 2048.
-        stochastic: rounds up or down at random, so that the expected value is exact.
+    Attributes
+    ----------
+    group
+        Number of elements that share a step size: a multiple of 32 up to 2048.
+    stochastic
+        Rounds up or down at random, so that the expected value is exact.
     """
 
     group: int = 256
@@ -111,7 +124,7 @@ class Int4(Integers):
 
 @dataclasses.dataclass(frozen=True)
 class Auto(WireFormat):
-    """``int8`` if the cost model of the network predicts a gain, else unchanged. For an optimizer's gradients only."""
+    """Uses ``int8`` if the cost model predicts a gain, else no encoding. For optimizers only."""
 
     name = "auto"
     of_gradients = True
@@ -122,29 +135,34 @@ class Auto(WireFormat):
     def __str__(self) -> str:
         return self.name
 
-    def decided(self, pays: bool) -> WireFormat | None:
+    def resolve(self, predicts_gain: bool) -> WireFormat | None:
         common = {name: getattr(self, name) for name in _COMMON - {"code"}}
-        return Int8(**common) if pays else None
+        return Int8(**common) if predicts_gain else None
 
 
-def pays(code: int, hosts: Sequence[int], network: _core.Network, nbytes: int, memory: bool) -> bool:
-    """Returns True if an all-reduce of `nbytes` of float32 is expected to be faster in the wire format `code`.
+def predicts_gain(code: int, hosts: Sequence[int], network: _core.Network, nbytes: int, memory: bool) -> bool:
+    """Returns True if the wire format `code` should speed up an all-reduce of `nbytes` of float32.
 
     `hosts`: host index of each rank; `memory`: the ranks of a host share memory.
     """
     menu = _core.Menu("allreduce", len(hosts), hosts, network)
-    ways = [menu.options("", nbytes, memory=memory, wire=wire) for wire in (code, 0)]
-    encoded, plain = (min((one.price.seconds for one in some), default=math.inf) for some in ways)
+    candidates = [menu.options("", nbytes, memory=memory, wire=wire) for wire in (code, 0)]
+    encoded, plain = (min((option.price.seconds for option in options), default=math.inf) for options in candidates)
     return encoded < plain
 
 
 @dataclasses.dataclass(frozen=True)
 class OneBit(WireFormat):
-    """A sign for each element, and the mean magnitude of each group (Seide et al., Interspeech 2014).
+    """A sign for each element, and the mean magnitude of each group.
 
-    Attributes:
-        group: number of elements that share a mean: a multiple of 32 up to 2048.
-        mean: "one", or "two": separate means of the positive and the negative elements.
+    Source: Seide et al., Interspeech 2014.
+
+    Attributes
+    ----------
+    group
+        Number of elements that share a mean: a multiple of 32 up to 2048.
+    mean
+        "one", or "two": separate means of the positive and the negative elements.
     """
 
     group: int = 1024
@@ -154,7 +172,7 @@ class OneBit(WireFormat):
 
     def _code(self) -> int:
         if self.mean not in ("one", "two"):
-            raise ValueError(f"onebit: mean is 'one' or 'two', not {self.mean!r}")
+            raise ValueError(f"onebit: mean must be 'one' or 'two', not {self.mean!r}")
         return _core.wire_code(self.name, TWO_MEANS * (self.mean == "two"), self.group, 0.0)
 
 
@@ -162,9 +180,19 @@ class OneBit(WireFormat):
 class Ternary(WireFormat):
     """-s, 0 or s for each element, with one magnitude s for each group.
 
-    An element becomes 0 if its magnitude is below ``threshold`` times its group's mean magnitude; s is the mean of
-    the remaining magnitudes. With ``stochastic``, s is the largest magnitude, and an element becomes 0 at random, so
-    that the expected value is exact (Wen et al., "TernGrad", arXiv:1705.07878).
+    An element becomes 0 if its magnitude is below ``threshold`` times its group's mean magnitude; s
+    is the mean of the remaining magnitudes. With ``stochastic``, s is the largest magnitude, and an
+    element becomes 0 at random, so that the expected value is exact. Source: Wen et al.,
+    "TernGrad", arXiv:1705.07878.
+
+    Attributes
+    ----------
+    threshold
+        Fraction of the mean magnitude below which an element becomes 0; unused if ``stochastic``.
+    group
+        Number of elements that share a magnitude: a multiple of 32 up to 2048.
+    stochastic
+        Rounds at random.
     """
 
     threshold: float = 0.75
@@ -181,15 +209,21 @@ class Ternary(WireFormat):
 class TopK(WireFormat):
     """The largest elements, a fraction ``ratio`` of all, with their indices.
 
-    The threshold is estimated from a sample: 0.7 to 1.25 times the requested number of elements is sent. Source: Lin
-    et al., "Deep gradient compression", arXiv:1712.01887.
+    The threshold is estimated from a sample: 0.7 to 1.25 times the requested number of elements is
+    sent. Source: Lin et al., "Deep gradient compression", arXiv:1712.01887.
 
-    Attributes:
-        ratio: fraction of the elements that is sent.
-        values: "fp32" or "bf16", the encoding of the values.
-        momentum: decay of the velocities that an optimizer sends in place of gradients (momentum correction); the
-            optimizer's own momentum must then be 0. PyTorch only.
-        clip: before that, each gradient is clipped to a norm of clip / sqrt(ranks); 0: no clipping. PyTorch only.
+    Attributes
+    ----------
+    ratio
+        Fraction of the elements that is sent.
+    values
+        "fp32" or "bf16", the encoding of the values.
+    momentum
+        Decay of the velocities that an optimizer sends in place of gradients (momentum correction);
+        the optimizer's own momentum must then be 0. PyTorch only.
+    clip
+        Each gradient is clipped to a norm of clip / sqrt(ranks) before the momentum correction; 0:
+        no clipping. PyTorch only.
     """
 
     ratio: float = 0.01
@@ -201,9 +235,9 @@ class TopK(WireFormat):
 
     def _code(self) -> int:
         if self.values not in ("fp32", "bf16"):
-            raise ValueError(f"topk: values is 'fp32' or 'bf16', not {self.values!r}")
+            raise ValueError(f"topk: values must be 'fp32' or 'bf16', not {self.values!r}")
         if not 0 <= self.momentum < 1 or self.clip < 0:
-            raise ValueError("topk: momentum is in [0, 1), and clip not negative")
+            raise ValueError("topk: momentum must be in [0, 1), and clip must not be negative")
         return _core.wire_code(self.name, HALF_VALUES * (self.values == "bf16"), 0, self.ratio)
 
     def text(self) -> str:
@@ -213,7 +247,15 @@ class TopK(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class Threshold(WireFormat):
-    """Elements of magnitude ``tau`` or more, each sent as tau with its sign (Strom, Interspeech 2015)."""
+    """Elements of magnitude ``tau`` or more, each sent as tau with its sign.
+
+    Source: Strom, Interspeech 2015.
+
+    Attributes
+    ----------
+    tau
+        Smallest magnitude that is sent, and the magnitude that the receiver gets.
+    """
 
     tau: float = 0.01
 
@@ -225,15 +267,20 @@ class Threshold(WireFormat):
 
 @dataclasses.dataclass(frozen=True)
 class PowerSGD(WireFormat):
-    """Two factors of ``rank`` columns of a gradient, taken as a matrix: the first dimension by the product of the rest.
+    """A gradient, reshaped to a matrix, as two factors of ``rank`` columns each.
 
-    The factors can be summed, so any all-reduce can reduce them. Optimizers only. Source: Vogels et al.,
-    arXiv:1905.13727.
+    The first dimension of the gradient gives the rows, the product of the other dimensions the
+    columns. The factors can be summed, so any all-reduce can reduce them. Optimizers only. Source:
+    Vogels et al., arXiv:1905.13727.
 
-    Attributes:
-        rank: number of columns of the factors; fewer if the matrix has fewer rows or columns.
-        warm_start: each step starts from the factors of the step before, else from random factors.
-        min_compression_rate: gradients with a lower compression rate are sent unchanged.
+    Attributes
+    ----------
+    rank
+        Number of columns of the factors; fewer if the matrix has fewer rows or columns.
+    warm_start
+        True: each step starts from the factors of the previous step; False: from random factors.
+    min_compression_rate
+        Gradients with a lower compression rate are sent unchanged.
     """
 
     rank: int = 4
@@ -245,12 +292,12 @@ class PowerSGD(WireFormat):
 
     def _code(self) -> int:
         if self.rank < 1 or self.min_compression_rate < 1:
-            raise ValueError("powersgd: rank and min_compression_rate are at least 1")
+            raise ValueError("powersgd: rank and min_compression_rate must be at least 1")
         return 0  # the factors are sent unchanged
 
     def __str__(self) -> str:
-        how = "" if self.warm_start else ", warm_start=False"
-        return f"powersgd(rank={self.rank}{how}, min_compression_rate={self.min_compression_rate:g})"
+        suffix = "" if self.warm_start else ", warm_start=False"
+        return f"powersgd(rank={self.rank}{suffix}, min_compression_rate={self.min_compression_rate:g})"
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         if not super().fits(shape):
@@ -261,12 +308,23 @@ class PowerSGD(WireFormat):
 
 
 def qsgd(bits: int = 8, **options: Any) -> Integers:
-    """Returns a format of 8- or 4-bit integers with stochastic rounding, without error feedback by default.
+    """Returns a format of 8- or 4-bit integers with stochastic rounding (QSGD).
 
-    Raises:
-        ValueError: `bits` is neither 4 nor 8.
+    Source: Alistarh et al., "QSGD", arXiv:1610.02132.
+
+    Parameters
+    ----------
+    bits : int
+        8 or 4; default 8.
+    **options : Any
+        Fields of the format, for example ``group``; ``error_feedback`` is False by default.
+
+    Raises
+    ------
+    ValueError
+        ``bits`` is neither 4 nor 8.
     """
     if bits not in (4, 8):
-        raise ValueError(f"qsgd: bits is 4 or 8, not {bits}")
+        raise ValueError(f"qsgd: bits must be 4 or 8, not {bits}")
     kind = Int8 if bits == 8 else Int4
     return kind(stochastic=True, **({"error_feedback": False} | options))

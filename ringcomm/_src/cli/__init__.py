@@ -1,4 +1,4 @@
-"""Implements the commands `ringcomm` and `python -m ringcomm`. Each subcommand is a module of this folder."""
+"""Implements the commands `ringcomm` and `python -m ringcomm`: one module for each subcommand."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module, text in (
-        ("info", info, "what is installed here, what ringcomm uses of it, and why not the rest"),
-        ("show", show, "a schedule as text and as a picture, with proof and cost"),
-        ("simulate", simulate, "what every schedule would take on a cluster that need not exist"),
-        ("tune", tune, "measure the network between the ranks that mpirun started, for later jobs"),
-        ("bench", bench, "time collectives and compare algorithms with MPI's own (run it under mpirun)"),
+        ("info", info, "show the installed software, the enabled features, and why others are disabled"),
+        ("show", show, "show a schedule as a table or a picture, with its proof and its cost"),
+        ("simulate", simulate, "predict the time of each schedule on an existing or planned cluster"),
+        ("tune", tune, "measure the network between ranks, for later jobs (run it under mpirun)"),
+        ("bench", bench, "time collectives and compare their algorithms with MPI (run it under mpirun)"),
     ):
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    commands.add_parser("run", help="start a program on ranks: the same as ringrun, see 'ringcomm run --help'")
+    commands.add_parser("run", help="start a program on several ranks; identical to ringrun, see 'ringcomm run --help'")
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))

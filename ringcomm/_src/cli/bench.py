@@ -1,4 +1,4 @@
-"""Implements `ringcomm bench`: times collectives of ringcomm and of MPI on the ranks that mpirun started.
+"""Implements `ringcomm bench`: times collectives of ringcomm and of MPI on the ranks of a job.
 
 Each row of the table is measured as follows:
 
@@ -6,9 +6,10 @@ Each row of the table is measured as follows:
   its result. Neither is timed. Without this, buffers would stay in one core's cache and no bytes
   would move.
 - A barrier precedes each call.
-- Contestants take turns in a shuffled order within one run.
-- A time lasts from the first rank's begin to the last rank's end. Ranks on several hosts have no
-  common clock; there it is the time of the slowest rank.
+- The contestants (algorithms, wire formats and MPI) take turns in a shuffled order within one run.
+- The time of a call is measured from the moment when the first rank starts it to the moment when
+  the last rank finishes it. Ranks on several hosts have no common clock; the time is then that of
+  the slowest rank.
 - The row shows the median.
 """
 
@@ -30,12 +31,12 @@ import numpy as np
 
 from ringcomm._src.algorithms.registry import registered
 from ringcomm._src.arrays.device import routes
-from ringcomm._src.base.installed import exists, lacks
+from ringcomm._src.base.installed import exists, missing_message
 from ringcomm._src.base.ops import FLOATING, NUMBERS, Adasum, Op
 from ringcomm._src.cli import bench_device, bench_report
 from ringcomm._src.cli.bench_cases import PERIOD, SHARED_ARRAYS, Case, numpy_dtype
 from ringcomm._src.cli.bench_report import Row
-from ringcomm._src.cli.measured import first_to_last, interval, lost, take_turns
+from ringcomm._src.cli.measured import first_to_last, interval, loss_of, take_turns
 from ringcomm._src.cli.sizes import parse_names, parse_sizes
 from ringcomm._src.cli.text import refuse
 from ringcomm._src.cli.wires import parse_wire, wire_names
@@ -48,46 +49,47 @@ DEFAULT_SIZES = "4,1K,32K,1M,16M"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("collective", choices=_core.COLLECTIVES)
+    add("collective", choices=_core.COLLECTIVES, help="collective to time")
     add(
         "--sizes",
         type=parse_sizes,
         default=None,
         metavar="LIST",
-        help=f"bytes, such as {DEFAULT_SIZES} (the default) or 4-64M for all powers of two between; "
-        "allgather, reducescatter, alltoall: of all ranks' parts together",
+        help=f"sizes in bytes (default {DEFAULT_SIZES}); 4-64M: 4, 8, 16 and so on to 64M; "
+        "for allgather, reducescatter and alltoall: the size of all ranks' parts together",
     )
     add(
         "--algorithms",
         default=f"auto,{SHARED_ARRAYS}",
-        help='"all", or names between commas; "auto" is our own choice, '
-        f'"{SHARED_ARRAYS}" the same on arrays of Communicator.empty',
+        help='"all", or names separated by commas; "auto": the automatic choice; '
+        f'"{SHARED_ARRAYS}": the automatic choice with arrays of Communicator.empty (default: these two)',
     )
-    add("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
-    add("--against", choices=("mpi", "none"), default="mpi", help="also time MPI's own collective (default mpi)")
+    add("--file", metavar="FILE.py", help="run this file first, to register custom algorithms")
+    add("--against", choices=("mpi", "none"), default="mpi", help="also time MPI's collective (default mpi)")
     add(
         "--wire",
         type=wire_names,
         default=[],
         metavar="LIST",
-        help='allreduce: also with elements encoded between hosts, such as bfloat16,int8,topk:0.001, or "all"; '
-        "#wrong then counts elements that ranks do not have alike",
+        help='allreduce: also time wire formats, for example bfloat16,int8,topk:0.001, or "all"; '
+        "their #wrong is 0 if the results of all ranks are identical",
     )
-    add("--dtype", choices=NUMBERS, default="float32")
-    add("--op", choices=[op.name.lower() for op in Op if op.scaled and op != Adasum], default="sum")
-    add("--root", type=int, default=0)
-    add("--repeat", type=int, default=15, help="timed calls of large buffers; small ones get up to 20 times more")
-    add("--warmup", type=int, default=30, help="calls before the first timed one: what learns has learned by then")
+    add("--dtype", choices=NUMBERS, default="float32", help="element type (default float32)")
+    ops = [op.name.lower() for op in Op if op.scaled and op != Adasum]
+    add("--op", choices=ops, default="sum", help="reduction (default sum)")
+    add("--root", type=int, default=0, help="root of broadcast and reduce (default 0)")
+    add("--repeat", type=int, default=15, help="timed calls of large sizes (default 15), up to 20 times more of small")
+    add("--warmup", type=int, default=30, help="untimed calls first, until adaptive choices are made (default 30)")
     add(
         "--device",
         default="cpu",
         metavar="DEVICE",
-        help="where buffers lie: cpu (the default), cuda (each rank's GPU) or cuda:1; MPI's own then works on copies "
-        "in the host's memory",
+        help="memory of the buffers: cpu (the default), cuda (each rank's GPU) or cuda:1; for a GPU, MPI's collective "
+        "works on copies in host memory",
     )
-    add("--in-place", action="store_true", help="allreduce in place")
-    add("--seed", type=int, default=0, help="of the order in which contestants take turns")
-    add("--json", metavar="FILE", help="also write rows, all times and a description of the machine")
+    add("--in-place", action="store_true", help="run allreduce in place")
+    add("--seed", type=int, default=0, help="seed of the order in which algorithms take turns (default 0)")
+    add("--json", metavar="FILE", help="also write rows, all times and a description of the machine to FILE")
     add("--plot", metavar="FILE.png", help="also plot time and busbw over size (needs matplotlib)")
 
 
@@ -115,28 +117,28 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace, size: int) -> str | None:
-    """Returns the reason why the options cannot run; None if they can. The result is identical on all ranks."""
+    """Returns why the options cannot be used, identically on all ranks; None if they can."""
     for name in () if options.algorithms == "all" else parse_names(options.algorithms):
         if name in ("auto", SHARED_ARRAYS) or registered(options.collective, name):
             continue
-        if problem := known(options.collective, name, size):
+        if problem := algorithm_problem(options.collective, name, size):
             return problem
     if options.device != "cpu" and options.collective == "barrier":
-        return "--device: a barrier has no buffers"
+        return "--device does not apply to barrier, which has no buffers"
     if not 0 <= options.root < size:
-        return f"--root {options.root} is none of {size} ranks"
+        return f"--root {options.root} is not one of the {size} ranks"
     if options.wire and (options.collective != "allreduce" or _core.DTYPES.index(options.dtype) not in FLOATING):
-        return "--wire is for an allreduce of floating-point numbers"
+        return "--wire works only with allreduce of floating-point numbers"
     if options.repeat < 1 or options.warmup < 0:
-        return "--repeat is at least 1 and --warmup at least 0"
+        return "--repeat must be at least 1 and --warmup at least 0"
     try:
         numpy_dtype(options.dtype)
     except ValueError as error:
         return str(error)
-    return lacks("matplotlib", "--plot") if options.plot else None
+    return missing_message("matplotlib", "--plot") if options.plot else None
 
 
-def known(collective: str, algorithm: str, size: int = 0) -> str | None:
+def algorithm_problem(collective: str, algorithm: str, size: int = 0) -> str | None:
     """Returns None if the algorithm exists, else a message."""
     try:
         _core.check_algorithm(collective, algorithm, size)
@@ -148,22 +150,26 @@ def known(collective: str, algorithm: str, size: int = 0) -> str | None:
 def algorithm_names(options: argparse.Namespace, comm: Any) -> list[str]:
     """Returns the names of the contestants that can run here.
 
-    Leaves out shared arrays for a barrier, on a GPU, or if no ranks share memory. Collective, because hosts may have
-    different numbers of ranks.
+    Leaves out shared arrays for a barrier, on a GPU, or if no ranks share memory. Collective,
+    because hosts may have different numbers of ranks.
     """
     sharing = int(comm.allreduce(np.array([comm.local_size]), op="max")[0]) > 1
     names = parse_names(options.algorithms)
     if options.algorithms == "all":
         names = [a.name for a in _core.algorithms() if a.collective == options.collective]
         if sharing and not one_clock(comm):
-            names += [two for name in names if known(options.collective, two := f"two_level:{name}") is None]
+            names += [
+                hierarchical
+                for name in names
+                if algorithm_problem(options.collective, hierarchical := f"two_level:{name}") is None
+            ]
         names += ["auto", SHARED_ARRAYS]
     sharing = sharing and options.collective != "barrier" and options.device == "cpu"
     return [name for name in names if name != SHARED_ARRAYS or sharing]
 
 
 def repetitions(nbytes: int, repeat: int) -> int:
-    """Returns the number of timed calls: more for small buffers, because their calls are short and noisy."""
+    """Returns the number of timed calls: more for small buffers, whose calls are short and noisy."""
     return repeat * (20 if nbytes <= 64 << 10 else 4 if nbytes <= 1 << 20 else 1)
 
 
@@ -176,7 +182,7 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
     sizes = [0] if options.collective == "barrier" else options.sizes or parse_sizes(DEFAULT_SIZES)
     names = algorithm_names(options, comm)
     first = world.rank == 0
-    gpu_route = "" if options.device == "cpu" else routes.chosen(routes.listed(comm))
+    gpu_route = "" if options.device == "cpu" else routes.first_available(routes.all_routes(comm))
     if first:
         print("\n".join(bench_report.header(options, world.size, one_clock(comm), gpu_route)), flush=True)
     rows: list[Row] = []
@@ -200,7 +206,7 @@ def measure_all(options: argparse.Namespace, comm: Any, world: Any) -> list[Row]
             if first:
                 bench_report.write_rows(new)
     if first and options.against == "mpi" and options.dtype in ("float16", "bfloat16"):
-        print(f"# mpi: left out, MPI has no {options.dtype}")
+        print(f"# mpi: not timed, because MPI has no {options.dtype}")
     if first:
         print("\n".join(bench_report.losses(rows)), end="", flush=True)
     if first and any(row.wrong for row in rows):
@@ -212,8 +218,10 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     """Measures all contestants at one size. Collective; returns identical rows on all ranks."""
     cases = {name: replace(case, shared=True) if name == SHARED_ARRAYS else case for name in names}
     cases |= {name: replace(case, wire=parse_wire(name)) for name in options.wire}
-    calls: dict[str, Callable[[], object]] = {name: one.ours(asked(name, options)) for name, one in cases.items()}
-    peer = case.mpi() if options.against == "mpi" else None
+    calls: dict[str, Callable[[], object]] = {
+        name: case.ringcomm_call(requested_algorithm(name, options)) for name, case in cases.items()
+    }
+    peer = case.mpi_call() if options.against == "mpi" else None
     if peer is not None:
         calls["mpi"] = peer
     shifts = cycle(range(1, PERIOD + 1))
@@ -237,16 +245,18 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup, of_ranks)
     total_wrong = np.empty_like(wrong)
     case.world.Allreduce(wrong, total_wrong)
-    ran = {name: what_ran(one) if asked(name, options) is None else name for name, one in cases.items()}
+    ran = {
+        name: route_taken(case) if requested_algorithm(name, options) is None else name for name, case in cases.items()
+    }
     rows = [
         row_of(cases.get(name, case), name, ran.get(name, name), seconds, int(n))
         for name, n in zip(calls, total_wrong, strict=True)
     ]
-    return judged(rows, options.wire)
+    return with_losses(rows, options.wire)
 
 
-def asked(name: str, options: argparse.Namespace) -> str | None:
-    """Returns the algorithm to request from the communicator; None: it chooses."""
+def requested_algorithm(name: str, options: argparse.Namespace) -> str | None:
+    """Returns the algorithm to request; None: the communicator chooses."""
     return None if name in ("auto", SHARED_ARRAYS, *options.wire) else name
 
 
@@ -260,21 +270,21 @@ def row_of(case: Case, name: str, ran: str, seconds: dict[str, list[float]], wro
     return row
 
 
-def judged(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
-    """Adds to the row of "auto" its loss against the fastest of ringcomm's algorithms. Returns the rows."""
+def with_losses(rows: list[Row], encoded: Iterable[str] = ()) -> list[Row]:
+    """Adds to the row of "auto" its loss against ringcomm's fastest algorithm. Returns the rows."""
     ours = [row for row in rows if row.algorithm not in ("mpi", SHARED_ARRAYS, *encoded)]
     for row in ours:
         if row.algorithm == "auto" and len(ours) > 1:
-            row.loss = lost(row.time, [one.time for one in ours])
+            row.loss = loss_of(row.time, [rival.time for rival in ours])
     return rows
 
 
-def what_ran(case: Case, call: Callable[[], object] | None = None) -> str:
+def route_taken(case: Case, call: Callable[[], object] | None = None) -> str:
     """Makes one more call and returns the route that it took, from rank 0's events.
 
     `call` None: the call with the automatic choice.
     """
-    call = call or case.ours(None)
+    call = call or case.ringcomm_call(None)
     case.refill(0)
     with Listener() as listener:
         call()
@@ -284,7 +294,7 @@ def what_ran(case: Case, call: Callable[[], object] | None = None) -> str:
 
 @contextmanager
 def progress(total: int, first: bool) -> Iterator[Callable[[int], object]]:
-    """Shows a tqdm bar on rank 0 if stderr is a terminal and tqdm is installed. Yields the function to advance it."""
+    """Shows a tqdm bar on rank 0 if stderr is a terminal. Yields the function to advance it."""
     if first and sys.stderr.isatty() and exists("tqdm"):
         from tqdm import tqdm
 

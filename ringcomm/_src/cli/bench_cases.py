@@ -1,4 +1,4 @@
-"""Defines the calls of `ringcomm bench`: for each collective its inputs, expected results, calls and bandwidth factor.
+"""Defines the inputs, expected results, calls and bandwidth factors of `ringcomm bench`.
 
 bench.py makes a Case for each size and times its calls.
 """
@@ -25,19 +25,25 @@ MPI_OPS = {  # op -> MPI's op for numbers, and for booleans
     **{"min": ("MIN", "LAND"), "product": ("PROD", "LAND")},
 }
 REDUCING = ("allreduce", "reduce", "reducescatter", "scan", "exscan")
-WHOLE = ("allreduce", "reduce", "broadcast", "scan", "exscan")  # the result has as many elements as the input
+FULL_RESULTS = (
+    "allreduce",
+    "reduce",
+    "broadcast",
+    "scan",
+    "exscan",
+)  # the result has the input's number of elements
 Array = npt.NDArray[Any]
-Part = tuple[int, int, Array, int]  # first element, count, table of PERIOD elements, index in it of the first
+Part = tuple[int, int, Array, int]  # first element, count, table of PERIOD elements, table index of the first
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Returns NumPy's dtype of this name. Raises ValueError for bfloat16 without the package ml_dtypes."""
+    """Returns NumPy's dtype of this name. Raises ValueError for bfloat16 without ml_dtypes."""
     if name != "bfloat16":
         return np.dtype(name)
     try:
         import ml_dtypes
     except ImportError:
-        raise ValueError("bfloat16 in NumPy needs the package ml_dtypes") from None
+        raise ValueError("bfloat16 in NumPy needs the package ml_dtypes: pip install ml_dtypes") from None
     return np.dtype(ml_dtypes.bfloat16)
 
 
@@ -51,18 +57,20 @@ def input_table(rank: int, op: str, dtype: np.dtype[Any]) -> Array:
 
 
 def reduced_table(size: int, op: str, dtype: np.dtype[Any]) -> Array:
-    """Returns the reduction of all ranks' tables. Integer averages round toward zero; integer sums and products
-    wrap."""
+    """Returns the reduction of all ranks' tables.
+
+    Integer averages round toward zero; integer sums and products wrap.
+    """
     tables = np.stack([input_table(rank, op, dtype) for rank in range(size)])
     if dtype == np.bool_:
         return np.asarray(tables.any(0) if op in ("sum", "max", "average") else tables.all(0))
     if op in ("min", "max"):
         return np.asarray((np.minimum if op == "min" else np.maximum).reduce(tables, axis=0))
     wide = np.int64 if dtype.kind in "iu" else np.float64
-    whole = tables.astype(wide).prod(0) if op == "product" else tables.astype(wide).sum(0)
+    total = tables.astype(wide).prod(0) if op == "product" else tables.astype(wide).sum(0)
     if op == "average":
-        whole = whole // size if wide is np.int64 else whole / size
-    return np.asarray(whole.astype(dtype))
+        total = total // size if wide is np.int64 else total / size
+    return np.asarray(total.astype(dtype))
 
 
 def bus_factor(collective: str, ranks: int) -> float:
@@ -74,7 +82,10 @@ def bus_factor(collective: str, ranks: int) -> float:
 
 @dataclass
 class Case:
-    """One collective at one size on this rank. `comm` is ringcomm's and `world` mpi4py's communicator of all ranks."""
+    """One collective at one size on this rank.
+
+    `comm` and `world` are the communicators of all ranks, of ringcomm and of mpi4py.
+    """
 
     collective: str
     comm: Any
@@ -92,15 +103,17 @@ class Case:
         self.rank, self.size = self.world.rank, self.world.size
         self.dtype = numpy_dtype(self.dtype_name)
         item, size = self.dtype.itemsize, self.size
-        parted = self.collective in ("allgather", "reducescatter", "alltoall")
-        self.part = self.nbytes // item // size if parted else 0
-        self.count = 0 if self.collective == "barrier" else self.part * size if parted else self.nbytes // item
-        given = self.part if self.collective == "allgather" else self.count
-        taken = self.part if self.collective == "reducescatter" else self.count
-        self.input = self._zeros(given)
+        divided = self.collective in ("allgather", "reducescatter", "alltoall")
+        self.part = self.nbytes // item // size if divided else 0
+        self.count = 0 if self.collective == "barrier" else self.part * size if divided else self.nbytes // item
+        input_count = self.part if self.collective == "allgather" else self.count
+        output_count = self.part if self.collective == "reducescatter" else self.count
+        self.input = self._zeros(input_count)
         aliased = self.collective == "broadcast" or (self.in_place and self.collective == "allreduce")
-        self.output = self.input if aliased else self._zeros(taken)
-        self.buffers = None if self.device is None else Buffers(self.device, self.dtype, given, taken, aliased)
+        self.output = self.input if aliased else self._zeros(output_count)
+        self.buffers = (
+            None if self.device is None else Buffers(self.device, self.dtype, input_count, output_count, aliased)
+        )
         self.templates: dict[bytes, Array] = {}
         self.shift = 0
 
@@ -117,7 +130,10 @@ class Case:
 
     # ---- inputs and answers ----
     def refill(self, shift: int) -> None:
-        """Writes new inputs on the ranks that own them. Consecutive shifts have different expected results."""
+        """Writes new inputs on the ranks that own them.
+
+        The results expected for consecutive shifts differ.
+        """
         self.shift = shift
         if self.collective != "broadcast" or self.rank == self.root:
             np.copyto(self.input, self._tiled(input_table(self.rank, self.op, self.dtype), shift, len(self.input)))
@@ -125,7 +141,7 @@ class Case:
             self.buffers.refill(self.input)
 
     def wrong(self) -> int:
-        """Returns the number of wrong elements of this rank's result; reads all of it.
+        """Reads all of this rank's result, and returns the number of wrong elements.
 
         With a wire format, all elements count as wrong if the results of the ranks differ.
         """
@@ -137,13 +153,13 @@ class Case:
         if self.collective == "reduce" and self.rank != self.root:
             return 0
         return sum(
-            self._differ(self.output[first : first + count], self._tiled(table, at, count))
-            for first, count, table, at in self._answer()
+            self._count_different(self.output[first : first + count], self._tiled(table, index, count))
+            for first, count, table, index in self._expected_parts()
             if count
         )
 
-    def _answer(self) -> list[Part]:
-        def given(rank: int) -> Array:
+    def _expected_parts(self) -> list[Part]:
+        def input_of(rank: int) -> Array:
             return input_table(rank, self.op, self.dtype)
 
         if self.collective in ("allreduce", "reduce"):
@@ -152,38 +168,40 @@ class Case:
             ranks = self.rank + (self.collective == "scan")
             return [(0, self.count, reduced_table(ranks, self.op, self.dtype), self.shift)] if ranks else []
         if self.collective == "broadcast":
-            return [(0, self.count, given(self.root), self.shift)]
+            return [(0, self.count, input_of(self.root), self.shift)]
         if self.collective == "allgather":
-            return [(r * self.part, self.part, given(r), self.shift) for r in range(self.size)]
+            return [(r * self.part, self.part, input_of(r), self.shift) for r in range(self.size)]
         start = self.shift + self.rank * self.part
         if self.collective == "reducescatter":
             return [(0, self.part, reduced_table(self.size, self.op, self.dtype), start)]
         if self.collective == "alltoall":
-            return [(r * self.part, self.part, given(r), start) for r in range(self.size)]
+            return [(r * self.part, self.part, input_of(r), start) for r in range(self.size)]
         return []
 
     def _tiled(self, table: Array, start: int, count: int) -> Array:
         key = table.tobytes()
         if key not in self.templates:
-            longest = max(len(self.input), self.part, self.count if self.collective in WHOLE else 0)
+            longest = max(len(self.input), self.part, self.count if self.collective in FULL_RESULTS else 0)
             self.templates[key] = np.resize(table, longest + PERIOD)
         return self.templates[key][start % PERIOD : start % PERIOD + count]
 
-    def _differ(self, got: Array, right: Array) -> int:
+    def _count_different(self, actual: Array, expected: Array) -> int:
         if self.op == "average" and self.dtype_name in EPSILON and self.collective in REDUCING:
-            distance = np.abs(got.astype(np.float64) - right.astype(np.float64))
+            distance = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
             return int(
-                np.count_nonzero(~(distance <= self.size * EPSILON[self.dtype_name] * np.abs(right.astype(np.float64))))
+                np.count_nonzero(
+                    ~(distance <= self.size * EPSILON[self.dtype_name] * np.abs(expected.astype(np.float64)))
+                )
             )
-        return int(np.count_nonzero(got != right))
+        return int(np.count_nonzero(actual != expected))
 
     # ---- calls ----
-    def ours(self, algorithm: str | None) -> Callable[[], object]:
-        """Returns the ordered call on ringcomm.Communicator. `algorithm` None: the communicator chooses."""
+    def ringcomm_call(self, algorithm: str | None) -> Callable[[], object]:
+        """Returns the ordered call of ringcomm. `algorithm` None: the communicator chooses."""
         x, y = (self.input, self.output) if self.buffers is None else (self.buffers.input, self.buffers.output)
-        comm, rows = self.comm, [self.part] * self.size  # MPI_Allgather gets the counts too
+        comm, rows = self.comm, [self.part] * self.size  # MPI_Allgather is also given the counts
         op = as_op(self.op)
-        ours: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], object]] = {
             "allreduce": lambda: comm.allreduce(x, op=op, out=y, algorithm=algorithm, wire=self.wire),
             "reduce": lambda: comm.reduce(x, root=self.root, op=op, out=y, algorithm=algorithm),
             "broadcast": lambda: comm.broadcast(x, root=self.root, out=x, algorithm=algorithm),
@@ -194,17 +212,19 @@ class Case:
             "scan": lambda: comm.scan(x, op=op, out=y, algorithm=algorithm),
             "exscan": lambda: comm.exscan(x, op=op, out=y, algorithm=algorithm),
         }
-        call = ours[self.collective]
-        return call if self.buffers is None else self.buffers.timed(call)
+        call = calls[self.collective]
+        return call if self.buffers is None else self.buffers.synchronized(call)
 
-    def mpi(self) -> Callable[[], object] | None:
+    def mpi_call(self) -> Callable[[], object] | None:
         """Returns MPI's collective as mpi4py's buffer call; None if MPI does not have the dtype.
 
-        For arrays on a GPU, the call copies to the host before and back afterwards, as a program does for an MPI that
-        is not GPU-aware.
+        For arrays on a GPU, the call copies to the host before and back afterwards, as a program
+        does for an MPI that is not GPU-aware.
         """
         call = self._mpi_on_host()
-        return call if call is None or self.buffers is None else self.buffers.around(call, self.input, self.output)
+        return (
+            call if call is None or self.buffers is None else self.buffers.on_host_copies(call, self.input, self.output)
+        )
 
     def _mpi_on_host(self) -> Callable[[], object] | None:
         from mpi4py import MPI
@@ -215,7 +235,7 @@ class Case:
         op = getattr(MPI, MPI_OPS[self.op][int(logical)])
         world, x, y, root = self.world, self.input, self.output, self.root
         source = MPI.IN_PLACE if x is y else x
-        call: dict[str, Callable[[], object]] = {
+        calls: dict[str, Callable[[], object]] = {
             "allreduce": lambda: world.Allreduce(source, y, op),
             "reduce": lambda: world.Reduce(x, y, op, root),
             "broadcast": lambda: world.Bcast(x, root),
@@ -226,13 +246,13 @@ class Case:
             "scan": lambda: world.Scan(x, y, op),
             "exscan": lambda: world.Exscan(x, y, op),
         }
-        plain = call[self.collective]
+        call = calls[self.collective]
         if self.op != "average" or self.collective not in REDUCING or logical:
-            return plain
+            return call
         divide = np.true_divide if self.dtype.kind == "f" else np.floor_divide
 
         def averaged() -> None:  # MPI has no average, so a user would divide too
-            plain()
+            call()
             divide(y, self.size, out=y)
 
         return averaged

@@ -1,8 +1,8 @@
 """Provides buffers in the memory of this rank's GPU for `ringcomm bench --device cuda`.
 
 Inputs are made on the host and copied to a second buffer on the device. Before each call the device
-copies them to the input, so that the call reads memory that the device has just written. A time
-lasts from the call until the stream has completed its result.
+copies this buffer to the input, so that the call reads memory that the device has just written. The
+measured time ends when the stream has completed the result.
 """
 
 from __future__ import annotations
@@ -40,21 +40,23 @@ def ordinal(device: str, local_rank: int) -> int | None:
 class Buffers:
     """The input and the output of one case on the device: 1-d arrays of a NumPy dtype.
 
-    The input has `given` elements, the output `taken`. `aliased`: both are the same array.
+    The input has `input_count` elements, the output `output_count`. `aliased`: both are one array.
     """
 
-    def __init__(self, device: int, dtype: np.dtype[Any], given: int, taken: int, aliased: bool) -> None:
+    def __init__(self, device: int, dtype: np.dtype[Any], input_count: int, output_count: int, aliased: bool) -> None:
         self.device = device
-        self.input = DeviceArray(given, dtype, device)
-        self.output = self.input if aliased else DeviceArray(taken, dtype, device).set(np.zeros(taken, dtype))
-        self._next = DeviceArray(given, dtype, device)
+        self.input = DeviceArray(input_count, dtype, device)
+        self.output = (
+            self.input if aliased else DeviceArray(output_count, dtype, device).set(np.zeros(output_count, dtype))
+        )
+        self._next = DeviceArray(input_count, dtype, device)
 
     def refill(self, values: Array) -> None:
         """Rewrites the input by a copy on the device."""
         self._next.set(values)
         _core.device_copy(self.device, _address(self.input), _address(self._next), values.nbytes, devices.LEGACY, True)
 
-    def timed(self, call: Callable[[], object]) -> Callable[[], object]:
+    def synchronized(self, call: Callable[[], object]) -> Callable[[], object]:
         """Returns `call`, extended to block until the device has completed its result."""
 
         def run() -> None:
@@ -63,8 +65,8 @@ class Buffers:
 
         return run
 
-    def around(self, call: Callable[[], object], host_input: Array, host_output: Array) -> Callable[[], object]:
-        """Returns a call on the host's memory that copies the input from the device before, and the output back."""
+    def on_host_copies(self, call: Callable[[], object], host_input: Array, host_output: Array) -> Callable[[], object]:
+        """Returns a call in host memory that copies the input from the device and the output back."""
 
         def run() -> None:
             np.copyto(host_input, self.input.get())

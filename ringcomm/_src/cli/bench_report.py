@@ -15,7 +15,7 @@ from ringcomm._src.cli.bench_cases import REDUCING, SHARED_ARRAYS
 from ringcomm._src.cli.sizes import human_size
 from ringcomm._src.cli.text import aligned
 
-COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % of it", "loss")
+COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % CI", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
 TIME_LABEL = "time (µs), median"
 WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
@@ -52,9 +52,9 @@ def header(options: argparse.Namespace, ranks: int, one_clock: bool, gpu_route: 
     op = f" {options.op}" if options.collective in REDUCING else ""
     place = " in place" if options.in_place and options.collective == "allreduce" else ""
     if options.device != "cpu":
-        place += f" on {options.device}, by {gpu_route}"
-    times = "times from the first rank's begin to the last one's end" if one_clock else "the slowest rank's times"
-    rules = f"medians of {times}; inputs rewritten before each call"
+        place += f" on {options.device}, route {gpu_route}"
+    times = "times from the first rank's start to the last rank's end" if one_clock else "the slowest rank's times"
+    rules = f"medians of {times}; inputs are rewritten before each call"
     return [
         f"# {options.collective}{op}{place}, {ranks} ranks; {rules}",
         "#" + _line(COLUMNS)[1:],
@@ -97,28 +97,28 @@ def format_row(row: Row) -> str:
 
 
 def losses(rows: Sequence[Row]) -> list[str]:
-    """Returns the lines with the largest and the mean loss of the automatic choices against the fastest algorithms."""
+    """Returns the lines with the largest and the mean loss of auto against the fastest algorithms."""
     chosen = [row for row in rows if row.loss is not None]
     if not chosen:
         return []
     worst = max(chosen, key=lambda row: row.loss or 0.0)
     rivals = [row for row in rows if row.size == worst.size and row.algorithm not in ("mpi", SHARED_ARRAYS)]
     best = min(rivals, key=lambda row: row.time)
-    what = "at no size" if not worst.loss else f"{human_size(worst.size)}: {worst.ran} ran, {best.algorithm} was best"
+    what = f" ({human_size(worst.size)}: {worst.ran} ran, {best.algorithm} was fastest)" if worst.loss else ""
     mean = measured.mean_loss(row.loss or 0.0 for row in chosen)
     return [
-        f"# what auto chose lost at most {(worst.loss or 0.0) * 100:.1f} % ({what}), "
+        f"# auto was slower than the fastest algorithm by at most {(worst.loss or 0.0) * 100:.1f} %{what}, "
         f"{mean * 100:.1f} % in the geometric mean of {len(chosen)} size{'s' * (len(chosen) > 1)}",
         "",
     ]
 
 
 def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
-    asked = {key: value for key, value in vars(options).items() if key not in ("run", "command", "json", "plot")}
+    settings = {key: value for key, value in vars(options).items() if key not in ("run", "command", "json", "plot")}
     document = {
         "ranks": ranks,
         "date": measured.now(),
-        "options": asked,
+        "options": settings,
         "machine": measured.machine(),
         "units": {"time": "s", "algbw": "B/s", "busbw": "B/s", "size": "B"},
         "rows": [asdict(row) for row in rows],
@@ -127,7 +127,7 @@ def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> 
 
 
 def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
-    """Plots time and busbw over size, one line per contestant; MPI's is black and dashed. A barrier gets bars."""
+    """Plots time and busbw over size, one line per algorithm. Draws bars for a barrier."""
     from ringcomm._src.cli.plotting import make_figure
 
     figure = make_figure(12, 4.8)
@@ -144,7 +144,7 @@ def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
 
 
 def _label(algorithm: str) -> str:
-    return "MPI's own" if algorithm == "mpi" else algorithm
+    return "MPI" if algorithm == "mpi" else algorithm
 
 
 def _lines(figure: Any, rows: Sequence[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Implements `ringcomm info`: lists the installed software, and the features with the reasons why some are off."""
+"""Implements `ringcomm info`: lists installed software, and why features are on or off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather() -> dict[str, Any]:
-    """Returns all facts as plain data. Collective under mpirun. The rank with "rank" 0 prints them."""
+    """Returns all facts as plain data; the entry "rank" is this rank. Collective under mpirun."""
     from ringcomm import __version__
     from ringcomm._src.core import _core
     from ringcomm._src.platform import binding
@@ -64,31 +64,32 @@ def gpu_names() -> list[str]:
     if tool is None:
         return []
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [tool, "--query-gpu=name,memory.total", "--format=csv,noheader"], capture_output=True, text=True, timeout=20
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line.strip() for line in said.stdout.splitlines() if line.strip()] if said.returncode == 0 else []
+    return [line.strip() for line in result.stdout.splitlines() if line.strip()] if result.returncode == 0 else []
 
 
 def gpu_facts(comm: Any = None) -> dict[str, Any]:
     """Returns the number of GPUs that the driver reports, and the routes of their arrays.
 
-    The text of a route is "" if it can be used, else the reason. Collective if there is a communicator.
+    The text of a route is "" if the route can be used, else the reason why not. Collective if there
+    is a communicator.
     """
     from ringcomm._src.arrays.device import devices, routes
 
-    known = routes.listed(comm)
-    number, why = devices.found()
-    return {"gpus": number, "why": why, "chosen": routes.chosen(known), "routes": dict(known)}
+    listed = routes.all_routes(comm)
+    number, why = devices.count_or_reason()
+    return {"gpus": number, "why": why, "chosen": routes.first_available(listed), "routes": dict(listed)}
 
 
-def gpu_buffers(known: dict[str, Any]) -> tuple[bool, str]:
-    if not known["chosen"]:
-        return False, known["why"] or known["routes"]["staging"]
-    others = "; ".join(f"not {name}: {why}" for name, why in known["routes"].items() if why)
-    return True, f"{known['gpus']} here, by {known['chosen']}" + (f" ({others})" if others else "")
+def gpu_buffers(gpus: dict[str, Any]) -> tuple[bool, str]:
+    if not gpus["chosen"]:
+        return False, gpus["why"] or gpus["routes"]["staging"]
+    others = "; ".join(f"not {name}: {why}" for name, why in gpus["routes"].items() if why)
+    return True, f"{gpus['gpus']} on this host, route {gpus['chosen']}" + (f" ({others})" if others else "")
 
 
 def mpi_facts() -> dict[str, Any]:
@@ -111,7 +112,7 @@ def mpi_facts() -> dict[str, Any]:
 
 
 def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
-    """Returns the number of ranks per host, and whether the ranks of a host share memory. Collective."""
+    """Returns the ranks per host, and whether ranks of a host share memory. Collective."""
     if not mpi["available"]:
         alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
         return alone | {"gpu_routes": gpu_facts()}
@@ -138,17 +139,17 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns {"on": bool, "why": text} for each feature."""
     mpi, ranks = facts["mpi"], facts["ranks"]
     threaded, several = mpi.get("thread_level") == "multiple", len(ranks["per_host"]) > 1
-    limited = "MPI gives less than THREAD_MULTIPLE: operations progress on the calling thread"
+    limited = "MPI provides less than THREAD_MULTIPLE: operations progress on the calling thread"
     table: dict[str, tuple[bool, str]] = {
         "messages over MPI": (mpi["available"], mpi.get("why", "")),
         "background worker": (threaded, "" if threaded else limited if mpi["available"] else "no MPI"),
         "shared memory in the host": (bool(ranks["shared_memory"]), ranks["why"] or ""),
         "gradients made in shared memory": gradients_made_shared(facts),
-        "compression": (several, "" if several else "one host: nothing is encoded unless a format says everywhere"),
+        "compression": (several, "" if several else "one host: only formats with everywhere=True encode data"),
     }
     for name, module in BINDINGS.items():
         installed, bound = facts["frameworks"][name] is not None, exists(module)
-        why = "" if installed and bound else f"{name} is not installed" if bound else f"this version has no {module}"
+        why = "" if installed and bound else f"{name} is not installed" if bound else f"ringcomm has no {module}"
         table[module] = (installed and bound, why)
     table["GPU buffers"] = gpu_buffers(facts["gpu_routes"])
     return {name: {"on": on, "why": why} for name, (on, why) in table.items()}
@@ -157,18 +158,18 @@ def enabled(facts: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def gradients_made_shared(facts: dict[str, Any]) -> tuple[bool, str]:
     """Returns True if torch can allocate gradients in shared memory, else False and the reason.
 
-    Asks a separate process, because torch takes long to load.
+    Runs a separate process, because torch takes long to load.
     """
     if facts["frameworks"]["torch"] is None:
         return False, "torch is not installed"
     if not facts["ranks"]["shared_memory"]:
-        return False, "ranks share no memory"
-    asked = subprocess.run(
+        return False, "the ranks do not share memory"
+    result = subprocess.run(
         [sys.executable, "-m", "ringcomm._src.torch.shared_gradients"], capture_output=True, text=True, timeout=120
     )
-    if asked.returncode:
-        return False, (asked.stderr.strip().splitlines() or ["no answer"])[-1]
-    why = json.loads(asked.stdout)
+    if result.returncode:
+        return False, (result.stderr.strip().splitlines() or ["the test of torch failed without a message"])[-1]
+    why = json.loads(result.stdout)
     return not why, why
 
 
@@ -177,7 +178,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     mpi, ranks = facts["mpi"], facts["ranks"]
     rows = [
         ("ringcomm", f"{facts['version']}, Python {facts['python']} ({sys.executable})"),
-        ("CPU", f"{facts['cpu']}, {facts['cores']} cores usable, kernels: {facts['instruction_set']}"),
+        ("CPU", f"{facts['cpu']}, {facts['cores']} usable cores, kernels: {facts['instruction_set']}"),
     ]
     if mpi["available"]:
         rows += [
@@ -191,7 +192,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     hosts = ", ".join(f"{host}: {count}" for host, count in ranks["per_host"].items())
     rows.append(("ranks", f"{ranks['size']} ({hosts})"))
     rows.append(("ranks are bound", facts["binding"]))
-    rows += [(name, version or "absent") for name, version in facts["frameworks"].items()]
+    rows += [(name, version or "not installed") for name, version in facts["frameworks"].items()]
     rows.append(("wire formats", ", ".join(facts["wire_formats"])))
     rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_routes']['gpus'] or 'none'}"))
     width = max(len(name) for name, _ in rows)

@@ -1,4 +1,4 @@
-"""Provides helpers of commands that measure: taking turns, confidence intervals, a description of the machine, JSON."""
+"""Provides helpers of commands that measure: turns, intervals, machine description, JSON."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from ringcomm._src.base.installed import cpu_name
 
 
 def slowest(world: Any, times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Returns the slowest rank's time of every timing. Collective: all ranks pass the same timings."""
+    """Returns the slowest rank's time of every timing. Collective; names are equal on all ranks."""
     return _largest(world, times)[0]
 
 
 def first_to_last(
     world: Any, times: Mapping[str, Sequence[tuple[float, float]]], one_clock: bool
 ) -> dict[str, list[float]]:
-    """Returns, for every timing, the time from the first rank's begin to the last rank's end. Collective.
+    """Returns the times from the first rank's start to the last rank's end. Collective.
 
-    A timing is a begin and an end. Hunold and Carpen-Amarie ("Reproducible MPI Benchmarking Is Still Not As Easy As
-    You Think", 2016) define this time. `one_clock` False: ranks have no common clock, so it is the slowest rank's time.
+    A timing is the start and the end of a call on this rank. Hunold and Carpen-Amarie
+    ("Reproducible MPI Benchmarking Is Still Not As Easy As You Think", 2016) define this time.
+    `one_clock` False: ranks have no common clock, so the result is the slowest rank's time.
     """
     if not one_clock:
         return slowest(world, {name: [end - begin for begin, end in pairs] for name, pairs in times.items()})
@@ -45,9 +46,9 @@ def _largest(world: Any, *numbers: Mapping[str, Sequence[float]]) -> list[dict[s
     from mpi4py import MPI
 
     own = np.array([list(each.values()) for each in numbers])
-    every = np.empty_like(own)
-    world.Allreduce(own, every, MPI.MAX)
-    return [dict(zip(each, rows.tolist(), strict=True)) for each, rows in zip(numbers, every, strict=True)]
+    maxima = np.empty_like(own)
+    world.Allreduce(own, maxima, MPI.MAX)
+    return [dict(zip(each, rows.tolist(), strict=True)) for each, rows in zip(numbers, maxima, strict=True)]
 
 
 def take_turns(
@@ -60,24 +61,31 @@ def take_turns(
 ) -> dict[str, list[float]]:
     """Calls the contestants in turns. Returns the seconds of each turn, by contestant. Collective.
 
-    A turn calls each contestant once, with the number of the turn. The contestant returns its timing on this rank. The
-    order is shuffled, identically on all ranks.
+    A turn calls each contestant once, with the number of the turn. The contestant returns its
+    timing on this rank. The order is shuffled, identically on all ranks.
 
-    Args:
-        world: an mpi4py communicator.
-        contestants: functions by name.
-        turns: number of turns that count.
-        seed: seed of the shuffle.
-        uncounted: number of turns before the first turn that counts; their numbers are negative.
-        of_ranks: combines the timings of all ranks.
+    Parameters
+    ----------
+    world : mpi4py.MPI.Comm
+        Communicator of all ranks.
+    contestants : Mapping[str, Callable[[int], Any]]
+        Functions by name.
+    turns : int
+        Number of turns that count.
+    seed : int
+        Seed of the shuffle.
+    uncounted : int
+        Number of turns before the first turn that counts; their numbers are negative.
+    of_ranks : Callable
+        Combines the timings of all ranks.
     """
     shuffle = random.Random(seed)
     times: dict[str, list[Any]] = {name: [] for name in contestants}
     for turn in range(-uncounted, turns):
         for name in shuffle.sample(list(contestants), len(contestants)):
-            took = contestants[name](turn)
+            timing = contestants[name](turn)
             if turn >= 0:
-                times[name].append(took)
+                times[name].append(timing)
     return of_ranks(world, times)
 
 
@@ -86,8 +94,8 @@ def interval(
 ) -> tuple[float, float, float]:
     """Returns a value computed from medians, and the bounds of its 95 % bootstrap interval.
 
-    `value` gets a function that returns the median of a contestant by name. The bootstrap draws complete turns, with
-    all contestants of a turn together.
+    `value` is called with a function that maps a contestant's name to the median of its times. The
+    bootstrap draws turns, each with the times of all contestants.
     """
     turns = len(next(iter(seconds.values())))
     draws = np.random.default_rng(0).integers(0, turns, (samples, turns))
@@ -96,8 +104,8 @@ def interval(
     return float(value(lambda name: np.median(seconds[name]))), float(low), float(high)
 
 
-def lost(chosen: float, others: Iterable[float]) -> float:
-    """Returns the loss of a choice: its time `chosen` divided by the smallest of all times, minus 1."""
+def loss_of(chosen: float, others: Iterable[float]) -> float:
+    """Returns the loss of a choice: its time `chosen` / the smallest of all times, minus 1."""
     return chosen / min(chosen, *others) - 1
 
 
@@ -107,7 +115,7 @@ def mean_loss(losses: Iterable[float]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Returns the facts about the machine that a reader needs to judge measurements. Loads and initialises MPI."""
+    """Returns facts about the machine, for readers of measurements. Initialises MPI."""
     from mpi4py import MPI
 
     from ringcomm import __version__

@@ -1,6 +1,7 @@
-"""Draws a schedule: ranks across, rounds down, blocks coloured by completeness, arrows for messages.
+"""Draws a schedule for `ringcomm show --output`.
 
-`ringcomm show --output` uses it.
+Ranks are drawn from left to right, and rounds from top to bottom. The colour of a block shows its
+completeness: the fraction of the ranks' contributions that it contains. Messages are arrows.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from ringcomm._src.core import _core
 from ringcomm._src.core._core import Schedule
 
 REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
-REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # arrows
+REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # colours of arrows
 EDGE, INK, PALE = "#9aa39a", "#1c241c", "#6b746b"
 HEIGHT = 0.30  # height of a block; all lengths in this file are in inches
 
 
 class Message(NamedTuple):
-    """All blocks that round `sent` of `sender` sends to `receiver`, which receives them in its round `received`."""
+    """The blocks that `sender` sends in its round `sent`, and `receiver` receives in `received`."""
 
     sender: int
     receiver: int
@@ -34,27 +35,27 @@ class Message(NamedTuple):
 
 
 def messages(schedules: Sequence[Schedule]) -> list[Message]:
-    """Returns all messages of the schedules. The k-th send of a rank to a peer matches the peer's k-th receive."""
+    """Returns all messages: the k-th send of a rank to a peer matches the peer's k-th receive."""
     sent: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
     received: dict[tuple[int, int], list[tuple[int, list[int], bool]]] = defaultdict(list)
     for schedule in schedules:
         for index, steps in enumerate(schedule.rounds):
             for peer in dict.fromkeys(step.peer for step in steps if step.peer >= 0):
                 own = [step for step in steps if step.peer == peer]
-                if out := [step.block for step in own if step.kind == "send"]:
-                    sent[schedule.rank, peer].append((index, out))
-                if into := [step.block for step in own if step.kind != "send"]:
+                if outgoing := [step.block for step in own if step.kind == "send"]:
+                    sent[schedule.rank, peer].append((index, outgoing))
+                if incoming := [step.block for step in own if step.kind != "send"]:
                     reduces = any(step.kind == "reduce" for step in own)
-                    received[peer, schedule.rank].append((index, into, reduces))
+                    received[peer, schedule.rank].append((index, incoming, reduces))
     return [
-        Message(*ends, *out, taken, into, reduces)
-        for ends, leaving in sent.items()
-        for out, (taken, into, reduces) in zip(leaving, received[ends], strict=True)
+        Message(*ends, *outgoing, arrival, incoming, reduces)
+        for ends, departures in sent.items()
+        for outgoing, (arrival, incoming, reduces) in zip(departures, received[ends], strict=True)
     ]
 
 
 class _Grid:
-    """The positions of ranks, rounds and blocks: x grows with blocks and ranks, y falls with rounds."""
+    """The positions: x grows with blocks and ranks, y falls with rounds."""
 
     def __init__(self, schedules: Sequence[Schedule]) -> None:
         self.schedules = schedules
@@ -134,8 +135,8 @@ def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
 def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
     """Returns the phases as (name, first round, last round).
 
-    share-reduce lasts until the last round in which a rank reduces; share-only follows. A collective without
-    reductions has no phases.
+    share-reduce lasts until the last round in which a rank reduces; share-only follows. A
+    collective without reductions has no phases.
     """
     rounds = max(len(schedule.rounds) for schedule in schedules)
     reducing = [
@@ -162,7 +163,7 @@ def colour(share: float) -> tuple[float, float, float]:
     for (low, first), (high, second) in pairwise(stops):
         if share <= high:
             t = (share - low) / (high - low)
-            red, green, blue = (one + t * (other - one) for one, other in zip(first, second, strict=True))
+            red, green, blue = (start + t * (end - start) for start, end in zip(first, second, strict=True))
             return red, green, blue
     return stops[-1][1]
 
@@ -187,11 +188,11 @@ def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
 
 def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
     tint = REDUCED if message.reduces else RECEIVED
-    crowd = sum(m.sent == message.sent for m in grid.messages) / len(grid.schedules)
-    style = {"linewidth": 1.1, "alpha": 0.9} if crowd <= 2 else {"linewidth": 0.7, "alpha": 0.65}
-    for sent, taken in _pairs(message):
+    density = sum(m.sent == message.sent for m in grid.messages) / len(grid.schedules)
+    style = {"linewidth": 1.1, "alpha": 0.9} if density <= 2 else {"linewidth": 0.7, "alpha": 0.65}
+    for sent, received in _pairs(message):
         start = grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02
-        end = grid.middle(message.receiver, taken), -(message.received + 1) * grid.pitch + 0.04
+        end = grid.middle(message.receiver, received), -(message.received + 1) * grid.pitch + 0.04
         _point(axes, start, end, tint, zorder=5, **style)
     for rank, moment, blocks, below in (
         (message.sender, message.sent, message.sent_blocks, True),
@@ -212,10 +213,14 @@ def _point(axes: Any, start: tuple[float, float], end: tuple[float, float], tint
 
 
 def _pairs(message: Message) -> list[tuple[Sequence[int], Sequence[int]]]:
-    """Returns the block lists at the ends of a message's arrows: one arrow per run if there are few runs, else one."""
-    sent, taken = runs(sorted(message.sent_blocks)), runs(sorted(message.received_blocks))
-    if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in taken]:
-        return list(zip(sent, taken, strict=True))
+    """Returns the blocks at both ends of each arrow.
+
+    Up to three runs of consecutive blocks have one arrow each. If there are more runs, or if the
+    runs at the two ends differ in length, the message has a single arrow.
+    """
+    sent, received = runs(sorted(message.sent_blocks)), runs(sorted(message.received_blocks))
+    if len(sent) <= 3 and [len(run) for run in sent] == [len(run) for run in received]:
+        return list(zip(sent, received, strict=True))
     return [(message.sent_blocks, message.received_blocks)]
 
 
@@ -231,7 +236,7 @@ class _Legend:
         )
         fine = True in kinds and schedule.size <= 16
         self.steps = [k / schedule.size for k in range(schedule.size + 1)] if fine else [0.0, 1.0]
-        self.text = "empty to complete" + (", the number: how many ranks are summed" if True in kinds else "")
+        self.text = "empty to complete" + ("; number: how many ranks are reduced" if True in kinds else "")
         self.width = sum(self.ARROW + self.LETTER * len(text) for _, text in self.arrows)
         self.width += self.SQUARE * len(self.steps) + self.LETTER * (len(self.text) + 1)
 

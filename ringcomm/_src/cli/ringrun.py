@@ -1,4 +1,4 @@
-"""Implements `ringrun` and `ringcomm run`: starts a program on ranks, with the MPI that mpi4py loads."""
+"""Implements `ringrun` and `ringcomm run`: starts ranks with the MPI that mpi4py loads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from functools import partial
 from ringcomm._src.elastic import driver as elastic
 from ringcomm._src.launch import lines, settings
 from ringcomm._src.launch.hosts import Host, discover, parse_hosts, place, read_hostfile
-from ringcomm._src.launch.job import Job, Line
+from ringcomm._src.launch.job import CommandLine, Job
 from ringcomm._src.launch.mpi import Mpi, find, launcher
 from ringcomm._src.launch.options import make_parser
-from ringcomm._src.launch.start import Start, replace, tagging
+from ringcomm._src.launch.start import JobRunner, replace, wrapper_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,36 +49,41 @@ def run(options: argparse.Namespace) -> int:
             return run_elastic(options)
         job, mpi, line = prepare(options)
         for note in settings.notes(options):
-            _say(note)
+            _print_stderr(note)
         if options.dry_run:
             print(line)
             return 0
         if options.verbose:
-            hosts = ", ".join(f"{host.name}: {host.slots}" for host in job.hosts) or "this host, or Slurm's choice"
-            _say(f"{job.size} ranks ({hosts}) with {mpi}")
-            _say(str(line))
+            hosts = (
+                ", ".join(f"{host.name}: {host.slots}" for host in job.hosts)
+                or "this host, or those that Slurm chooses"
+            )
+            _print_stderr(f"{job.size} ranks ({hosts}) with {mpi}")
+            _print_stderr(str(line))
         if options.tag_output:
-            return Start(line, job.size, options.start_timeout, options.verbose, job.hosts).run()
+            return JobRunner(line, job.size, options.start_timeout, options.verbose, job.hosts).run()
         replace(line)
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
-        _say(str(error))
+        _print_stderr(str(error))
     return 2
 
 
-def _say(text: str) -> None:
+def _print_stderr(text: str) -> None:
     print(f"ringrun: {text}", file=sys.stderr, flush=True)
 
 
-def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
-    """Returns the job, its MPI and its command line. Raises ValueError, OSError or RuntimeError if it cannot be
-    started."""
+def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, CommandLine]:
+    """Returns the job, its MPI and its command line.
+
+    Raises ValueError, OSError or RuntimeError if it cannot be started.
+    """
     hosts = hosts_of(options)
     size = options.num_proc or options.min_np or sum(host.slots for host in hosts)
     size = size or int(os.environ.get("SLURM_NTASKS") or 0)
     if not size:
-        raise ValueError("how many ranks? Give -np, or hosts with their slots")
-    tagged = tagging("ringcomm._src.launch.rank", options) if options.tag_output else []
-    job = make_job(options, size, hosts, tagged)
+        raise ValueError("the number of ranks is not given: add -np N, or hosts with their slots")
+    wrapper = wrapper_command("ringcomm._src.launch.rank", options) if options.tag_output else []
+    job = make_job(options, size, hosts, wrapper)
     mpi = find()
     return job, mpi, line_of(options, mpi, uses_srun(options, mpi))(job)
 
@@ -86,16 +91,18 @@ def prepare(options: argparse.Namespace) -> tuple[Job, Mpi, Line]:
 def run_elastic(options: argparse.Namespace) -> int:
     """Runs an elastic job and returns its exit status. Raises as `prepare`."""
     for note in settings.notes(options):
-        _say(note)
+        _print_stderr(note)
     mpi = find()
     use_srun = uses_srun(options, mpi)
     hosts = [] if options.host_discovery_script else hosts_of(options) or hosts_of_slurm()
     return elastic.run(options, make_job(options, 1, [], []), hosts, line_of(options, mpi, use_srun), use_srun)
 
 
-def line_of(options: argparse.Namespace, mpi: Mpi, use_srun: bool) -> Callable[[Job], Line]:
-    """Returns the function that makes a job's command line, for srun or for the launcher of `mpi`. Raises RuntimeError
-    if there is no launcher."""
+def line_of(options: argparse.Namespace, mpi: Mpi, use_srun: bool) -> Callable[[Job], CommandLine]:
+    """Returns the function that makes a job's command line, for srun or the launcher of `mpi`.
+
+    Raises RuntimeError if there is no launcher.
+    """
     if use_srun:
         return partial(lines.srun, mpi=mpi, launcher=shutil.which("srun") or "srun")
     return partial(lines.line, mpi=mpi, launcher=options.mpirun or launcher(mpi))
@@ -105,9 +112,9 @@ def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: 
     """Makes the job, which does not depend on the MPI. `before`: words before the program."""
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
-        raise ValueError("there is no command to run: ringrun -np 2 python train.py")
+        raise ValueError("there is no command to run; an example: ringrun -np 2 python train.py")
     if program[0].endswith(".py") and shutil.which(program[0]) is None:
-        raise ValueError(f"{program[0]} is no command that can be run: write python {shlex.join(program)}")
+        raise ValueError(f"{program[0]} is not an executable command: write python {shlex.join(program)}")
     return Job(
         size=size,
         command=(*before, *program),
@@ -125,7 +132,7 @@ def make_job(options: argparse.Namespace, size: int, hosts: list[Host], before: 
 
 
 def hosts_of(options: argparse.Namespace) -> list[Host]:
-    """Returns the hosts that the options name. Empty: the job runs on this host or on a resource manager's hosts."""
+    """Returns the hosts that the options name; empty: this host, or a resource manager's hosts."""
     if options.hosts:
         return parse_hosts(options.hosts)
     if options.hostfile:
@@ -136,23 +143,23 @@ def hosts_of(options: argparse.Namespace) -> list[Host]:
 
 
 def hosts_of_slurm(environment: Mapping[str, str] = os.environ) -> list[Host]:
-    """Returns the hosts of this process's Slurm allocation, with one slot per task; empty outside an allocation.
+    """Returns the hosts of this Slurm allocation, with one slot per task; empty outside of one.
 
     Raises OSError, ValueError or subprocess.CalledProcessError if Slurm does not report them.
     """
     nodes, tasks = environment.get("SLURM_JOB_NODELIST"), environment.get("SLURM_TASKS_PER_NODE")
     if not nodes or not tasks:
         return []
-    said = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
+    result = subprocess.run(["scontrol", "show", "hostnames", nodes], capture_output=True, text=True, check=True)
     counts: list[int] = []
     for part in tasks.split(","):  # "2(x3),1"
         count, _, times = part.partition("(x")
         counts += [int(count)] * int(times.rstrip(")") or 1)
-    return [Host(name, count) for name, count in zip(said.stdout.split(), counts, strict=True)]
+    return [Host(name, count) for name, count in zip(result.stdout.split(), counts, strict=True)]
 
 
 def uses_srun(options: argparse.Namespace, mpi: Mpi) -> bool:
-    """Returns True if srun starts the ranks: on request, or in a Slurm allocation that has the plugin for this MPI."""
+    """Returns True if srun starts the ranks: on request, or if Slurm has the plugin for this MPI."""
     if options.launcher != "auto":
         return bool(options.launcher == "srun")
     if options.mpirun or "SLURM_JOB_ID" not in os.environ or not shutil.which("srun"):
@@ -160,5 +167,7 @@ def uses_srun(options: argparse.Namespace, mpi: Mpi) -> bool:
     plugin = lines.srun_plugin(mpi)
     if plugin in lines.srun_plugins():
         return True
-    _say(f"this Slurm has no plugin {plugin!r} for {mpi.vendor}: using its own launcher inside the allocation")
+    _print_stderr(
+        f"this Slurm has no plugin {plugin!r} for {mpi.vendor}: the launcher of {mpi.vendor} starts the ranks instead"
+    )
     return False

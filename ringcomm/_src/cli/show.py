@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from ringcomm._src.algorithms.registry import registered
-from ringcomm._src.base.installed import lacks
+from ringcomm._src.base.installed import missing_message
 from ringcomm._src.cli.sizes import human_size, human_time, parse_size
 from ringcomm._src.cli.text import refuse, runs
 from ringcomm._src.config.config import NETWORK
@@ -19,36 +19,36 @@ from ringcomm._src.core._core import Network, Schedule, Step
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("algorithm", nargs="?", help="its name; without one, the algorithms there are")
-    add("--collective", default="allreduce", choices=_core.COLLECTIVES)
-    add("--topology", metavar="NAME", help="show a graph of gossip instead: who averages with whom")
+    add("algorithm", nargs="?", help="name of the algorithm; without it, lists all built-in algorithms")
+    add("--collective", default="allreduce", choices=_core.COLLECTIVES, help="collective (default allreduce)")
+    add("--topology", metavar="NAME", help="show a gossip topology instead of an algorithm; 'list' lists them")
     add("--ranks", type=int, default=8, help="number of ranks (default 8)")
-    add("--root", type=int, default=0, help="of broadcast, reduce and rooted algorithms")
-    add("--file", metavar="FILE.py", help="run this file first: it may register algorithms of your own")
-    add("--cost", action="store_true", help="only what it costs and whether it is proved, no table")
-    add("--output", metavar="FILE.png", help="also draw it (png, svg or pdf; needs matplotlib)")
-    add("--size", type=parse_size, default=16 << 20, help="bytes to price it for (default 16M)")
+    add("--root", type=int, default=0, help="root of broadcast, reduce and rooted algorithms (default 0)")
+    add("--file", metavar="FILE.py", help="run this file first, to register custom algorithms")
+    add("--cost", action="store_true", help="print only the cost and the result of the proof, no table")
+    add("--output", metavar="FILE.png", help="also draw a picture (png, svg or pdf; needs matplotlib)")
+    add("--size", type=parse_size, default=16 << 20, help="buffer size in bytes, for the cost (default 16M)")
     for name, what in (
-        ("alpha", "until a short message has come"),
-        ("beta", "per byte sent"),
-        ("gap", "for each further message of a round"),
-        ("gamma", "per byte reduced"),
+        ("alpha", "latency of a short message, in seconds"),
+        ("beta", "seconds per byte sent"),
+        ("gap", "seconds for each further message of a round"),
+        ("gamma", "seconds per byte reduced"),
     ):
-        add(f"--{name}", type=float, default=NETWORK[name], help=f"seconds {what} (default {NETWORK[name]:g})")
+        add(f"--{name}", type=float, default=NETWORK[name], help=f"{what} (default {NETWORK[name]:g})")
 
 
 def run(options: argparse.Namespace) -> int:
     if not options.topology and not options.algorithm:
         print(listing())
         return 0
-    if options.output and (trouble := lacks("matplotlib", "--output")):
+    if options.output and (trouble := missing_message("matplotlib", "--output")):
         return refuse("show", trouble)
     if options.topology:
         from ringcomm._src.cli import graph
 
         return graph.show(options.topology, options.ranks, options.file, options.output)
     if not 1 <= options.ranks <= 1024 or not 0 <= options.root < options.ranks:
-        return refuse("show", "--ranks is 1 to 1024, and --root one of the ranks")
+        return refuse("show", "--ranks must be 1 to 1024, and --root one of the ranks")
     try:
         schedules = schedules_of(options.algorithm, options.collective, options.ranks, options.root, options.file)
     except (ValueError, RuntimeError, OSError) as error:
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         from ringcomm._src.cli.picture import draw
 
         draw(schedules, options.output)
-        print(f"drawn to {options.output}")
+        print(f"picture written to {options.output}")
     return 0 if _core.prove(schedules) is None else 1
 
 
@@ -75,7 +75,7 @@ def listing() -> str:
 
 
 def schedules_of(name: str, collective: str, size: int, root: int, file: str | None) -> list[Schedule]:
-    """Returns the schedules of all ranks, from a built-in algorithm or from one that `file` registers.
+    """Returns the schedules of all ranks, of a built-in algorithm or one that `file` registers.
 
     Raises ValueError if the algorithm does not exist or its schedule is not proved.
     """
@@ -91,11 +91,12 @@ def schedules_of(name: str, collective: str, size: int, root: int, file: str | N
 
 
 def describe(schedules: Sequence[Schedule], width: int | None = None) -> str:
-    """Returns the schedules of all ranks as a table, ranks across and rounds down, with the prover's verdict.
+    """Returns a table of the schedules (a column per rank, a row per round) and the verdict.
 
-    `schedules[r]` is rank r's. In a cell, ``→3 [0-2]`` sends blocks 0 to 2 to rank 3, ``←5 [1]`` receives block 1
-    from rank 5, and ``←5 +[1]`` receives from rank 5 and reduces into block 1. Scratch blocks are written t0, t1 ...
-    If `width` is given, ranks that do not fit into that number of columns are left out, and a line names them.
+    `schedules[r]` is rank r's. In a cell, ``→3 [0-2]`` sends blocks 0 to 2 to rank 3, ``←5 [1]``
+    receives block 1 from rank 5, and ``←5 +[1]`` receives from rank 5 and reduces into block 1.
+    Scratch blocks are written t0, t1 ... If `width` is given, ranks that do not fit into that
+    number of columns are left out, and a line names them.
     """
     head, verdict = summary(schedules).split("\n")
     return "\n".join([head, "", *_fitting(_table(schedules), width), "", verdict])
@@ -108,11 +109,11 @@ def summary(schedules: Sequence[Schedule]) -> str:
     head = (
         f"{first.collective} by {first.algorithm}: {first.size} ranks, {first.blocks} block{'s' * (first.blocks != 1)}"
         f"{scratch}{f', root {first.root}' if _rooted(first) else ''}"
-        f"{f', symmetric by {first.symmetry}' if first.symmetry != 'none' else ''}"
+        f"{f', symmetric under {first.symmetry}' if first.symmetry != 'none' else ''}"
     )
     why = _core.prove(schedules)
     verdict = (
-        "proved: no deadlock, every contribution exactly once, one operand order"
+        "proved: no deadlock, each contribution exactly once, one order of operands on all ranks"
         if why is None
         else f"NOT PROVED: {why}"
     )
@@ -124,11 +125,11 @@ def _fitting(table: list[str], width: int | None) -> list[str]:
     ranks = table[0].count("rank ")
     if width is None or max(map(len, table)) <= width:
         return table
-    ends = [at for at, letter in enumerate(table[1]) if letter == "+"]  # the crossings in the rule, where columns end
+    ends = [column for column, letter in enumerate(table[1]) if letter == "+"]  # columns end at the plus signs
     fit = sum(end <= width for end in ends[1:])
     cut = [line[: ends[fit] if fit else width].rstrip() for line in table]
-    what = f"ranks {fit} to {ranks - 1} are" if 0 < fit < ranks - 1 else f"rank {ranks - 1} is" if fit else "much is"
-    return [*cut, f"      {what} not shown, for this terminal has {width} columns: '| less -S' shows everything"]
+    what = f"ranks {fit} to {ranks - 1} are" if 0 < fit < ranks - 1 else f"rank {ranks - 1} is" if fit else "part is"
+    return [*cut, f"      {what} not shown, because this terminal has {width} columns: '| less -S' shows everything"]
 
 
 def _rooted(schedule: Schedule) -> bool:
@@ -151,22 +152,22 @@ def _table(schedules: Sequence[Schedule]) -> list[str]:
 
 def _cell(steps: Sequence[Step], blocks: int) -> list[str]:
     sends: dict[int, list[int]] = {}
-    takes: dict[tuple[int, str], list[int]] = {}
+    receives: dict[tuple[int, str], list[int]] = {}
     local: list[str] = []
     for step in steps:
         if step.kind == "send":
             sends.setdefault(step.peer, []).append(step.block)
         elif step.kind in ("receive", "reduce"):
-            takes.setdefault((step.peer, "+" if step.kind == "reduce" else ""), []).append(step.block)
+            receives.setdefault((step.peer, "+" if step.kind == "reduce" else ""), []).append(step.block)
         else:
             sign = "=" if step.kind == "copy" else "+="
             local.append(f"[{_ranges([step.block], blocks)}] {sign} [{_ranges([step.source], blocks)}]")
-    alike: dict[tuple[str, str], list[int]] = {}  # peers with the same blocks share a line
+    peers_of: dict[tuple[str, str], list[int]] = {}  # peers with equal blocks share a line
     for peer, listed in sends.items():
-        alike.setdefault(("→", f"[{_ranges(listed, blocks)}]"), []).append(peer)
-    for (peer, sign), listed in takes.items():
-        alike.setdefault(("←", f"{sign}[{_ranges(listed, blocks)}]"), []).append(peer)
-    return [f"{arrow}{_ranges(sorted(peers))} {what}" for (arrow, what), peers in alike.items()] + local
+        peers_of.setdefault(("→", f"[{_ranges(listed, blocks)}]"), []).append(peer)
+    for (peer, sign), listed in receives.items():
+        peers_of.setdefault(("←", f"{sign}[{_ranges(listed, blocks)}]"), []).append(peer)
+    return [f"{arrow}{_ranges(sorted(peers))} {what}" for (arrow, what), peers in peers_of.items()] + local
 
 
 def _ranges(numbers: Sequence[int], blocks: int = sys.maxsize) -> str:
@@ -181,15 +182,15 @@ def network(options: argparse.Namespace) -> Network:
 
 
 def cost(schedules: Sequence[Schedule], nbytes: int, network: Network) -> str:
-    """Returns two lines: the cost of the busiest rank as fractions of the buffer size S, and the predicted time.
+    """Returns two lines: the busiest rank's cost in units of the buffer size S, and the time.
 
     The time is for one segment, with each rank on a separate host.
     """
     price = _core.price(schedules, nbytes, network)
-    whole, plural = nbytes or 1, "s" * (price.rounds != 1)
+    size, plural = nbytes or 1, "s" * (price.rounds != 1)
     return (
-        f"cost: {price.rounds} round{plural}; at most {price.messages} messages and {price.bytes / whole:.4g} S sent, "
-        f"{price.reduced / whole:.4g} S reduced by one rank\n"
-        f"      S = {human_size(nbytes)}: {human_time(price.seconds)} at α = {network.alpha:g} s, "
-        f"β = {network.beta:g} s/B, γ = {network.gamma:g} s/B, {network.gap:g} s a further message"
+        f"cost: {price.rounds} round{plural}; each rank sends at most {price.messages} messages and "
+        f"{price.bytes / size:.4g} S, and reduces at most {price.reduced / size:.4g} S\n"
+        f"      S = {human_size(nbytes)}: {human_time(price.seconds)} with α = {network.alpha:g} s, "
+        f"β = {network.beta:g} s/B, γ = {network.gamma:g} s/B, gap = {network.gap:g} s"
     )

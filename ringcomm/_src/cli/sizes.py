@@ -1,4 +1,4 @@
-"""Parses and formats sizes in bytes, times and link speeds, such as 64M, 50us and 200mbit, for the commands."""
+"""Parses and formats sizes, times and link speeds for the commands: 64M, 50us, 200mbit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}  # per second, as t
 
 
 def parse_size(text: str) -> int:
-    """Parses a size in bytes as ringcomm._src.base.sizes does. Raises argparse.ArgumentTypeError, which argparse
-    shows."""
+    """Parses a size in bytes, like base.sizes, but raises argparse.ArgumentTypeError."""
     try:
         return sizes.parse_size(text)
     except ValueError as error:
@@ -20,7 +19,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """Parses sizes between commas. "4-64M" doubles from 4 to 64M; "4-64M/4" multiplies by 4."""
+    """Parses a list of sizes. "4-64M" doubles from 4 to 64M; "4-64M/4" multiplies by 4."""
     listed: list[int] = []
     for part in text.split(","):
         ends, _, step = part.partition("/")
@@ -37,7 +36,7 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def parse_names(text: str) -> list[str]:
-    """Parses names between commas."""
+    """Parses names separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -55,19 +54,19 @@ def _number(text: str, units: dict[str, float]) -> float | None:
 
 
 def parse_seconds(text: str) -> float:
-    """Parses a time such as "50us", "1.5ms" or "0.2s" to seconds. Raises argparse.ArgumentTypeError."""
+    """Parses "50us", "1.5ms" or "0.2s" to seconds. Raises argparse.ArgumentTypeError."""
     value = _number(text, SECONDS)
     if value is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 50us, 1.5ms or 2s")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 50us, 1.5ms or 2s")
     return value
 
 
 def parse_link(text: str) -> tuple[float, float]:
-    """Parses "200mbit,50us" to seconds per byte, and seconds of latency. Raises argparse.ArgumentTypeError."""
+    """Parses "200mbit,50us" to (seconds per byte, latency). Raises argparse.ArgumentTypeError."""
     rate, comma, latency = text.partition(",")
     bits = _number(rate, BITS)
     if not bits or not comma:
-        raise argparse.ArgumentTypeError(f"{text!r} is no link: write a rate and a latency, such as 200mbit,50us")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a link: write a rate and a latency, as in 200mbit,50us")
     return 8 / bits, parse_seconds(latency)
 
 

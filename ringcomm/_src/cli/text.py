@@ -13,13 +13,13 @@ def refuse(command: str, why: object) -> int:
 
 
 def aligned(cells: Sequence[str], widths: Sequence[int], left: Collection[int]) -> str:
-    """Returns a row of a table. Cells are right-aligned in their widths; those with indices in `left`, left-aligned."""
+    """Returns a table row of right-aligned cells; those with an index in `left` are left-aligned."""
     pairs = enumerate(zip(cells, widths, strict=True))
-    return "  ".join(f"{cell:{'<' if at in left else '>'}{width}}" for at, (cell, width) in pairs).rstrip()
+    return "  ".join(f"{cell:{'<' if index in left else '>'}{width}}" for index, (cell, width) in pairs).rstrip()
 
 
 def runs(numbers: Iterable[int], cut: int = sys.maxsize) -> list[list[int]]:
-    """Splits numbers into runs of consecutive numbers: 0, 1, 4 -> [0, 1], [4]. A new run begins at `cut`."""
+    """Splits numbers into consecutive runs: 0, 1, 4 -> [0, 1], [4]. A new run begins at `cut`."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][-1] + 1 and number != cut:

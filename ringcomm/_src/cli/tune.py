@@ -1,4 +1,4 @@
-"""Implements `ringcomm tune`: measures the network between the ranks, and saves the numbers for later jobs."""
+"""Implements `ringcomm tune`: measures the network between ranks, and saves it for later jobs."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ringcomm._src.cli.text import refuse
 from ringcomm._src.config.config import NETWORK
 
 MEANINGS = {
-    "alpha": ("between hosts: until a short message has come", ""),
-    "beta": ("between hosts: per byte", "/B"),
-    "gap": ("between hosts: each further message of a round", ""),
-    "hidden": ("between hosts: of sending, that a link makes up for after a pause", ""),
-    "host_alpha": ("messages inside a host: until a short one has come", ""),
-    "host_beta": ("messages inside a host: per byte", "/B"),
-    "gamma": ("per byte reduced", "/B"),
-    "copy": ("per byte copied in memory", "/B"),
+    "alpha": ("between hosts: latency of a short message", ""),
+    "beta": ("between hosts: time per byte", "/B"),
+    "gap": ("between hosts: time of each further message of a round", ""),
+    "hidden": ("between hosts: latency that a link hides behind transfers after a pause", ""),
+    "host_alpha": ("inside a host: latency of a short message", ""),
+    "host_beta": ("inside a host: time per byte", "/B"),
+    "gamma": ("time per byte reduced", "/B"),
+    "copy": ("time per byte copied in memory", "/B"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", metavar="FILE", help="also write the numbers there")
-    parser.add_argument("--no-cache", action="store_true", help="do not keep them for later jobs")
+    parser.add_argument("--json", metavar="FILE", help="also write the measured numbers to FILE")
+    parser.add_argument("--no-cache", action="store_true", help="do not save the numbers for later jobs")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,20 +35,20 @@ def run(options: argparse.Namespace) -> int:
     link = MpiLink(load().COMM_WORLD)
     try:
         if link.size == 1:
-            return refuse("tune", "start it on the ranks that will work together: mpirun ... ringcomm tune")
-        begun = time.perf_counter()
+            return refuse("tune", "one rank has no network to measure: run 'mpirun -n RANKS ringcomm tune'")
+        begin = time.perf_counter()
         network = tuning.measure(link)
-        spent = time.perf_counter() - begun
+        seconds = time.perf_counter() - begin
         if link.rank == 0:
-            report(options, link, network, spent)
+            report(options, link, network, seconds)
     finally:
         link.free()
     return 0
 
 
-def report(options: argparse.Namespace, link: tuning.Link, network: dict[str, float], spent: float) -> None:
+def report(options: argparse.Namespace, link: tuning.Link, network: dict[str, float], seconds: float) -> None:
     hosts = link.topology.hosts
-    print(f"# {link.size} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, measured in {spent:.2f} s")
+    print(f"# {link.size} ranks on {len(hosts)} host{'s' * (len(hosts) > 1)}, measured in {seconds:.2f} s")
     for name, (meaning, per) in MEANINGS.items():
         value = network[name]
         shown = (
@@ -58,6 +58,6 @@ def report(options: argparse.Namespace, link: tuning.Link, network: dict[str, fl
         print(f"{name:<12}{shown + rate:<32}  {meaning}")
     if not options.no_cache:
         file = tuning_cache.save(link.topology, network)
-        print(f"kept in {file}" if file else f"could not be kept in {tuning_cache.directory()}")
+        print(f"saved in {file}" if file else f"could not be saved in {tuning_cache.directory()}")
     if options.json:
         measured.write_json(options.json, {"hosts": len(hosts), "ranks": link.size, "network": network})

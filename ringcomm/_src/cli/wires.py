@@ -18,10 +18,12 @@ USED = tuple(name for name in _core.wire_formats() if _core.wire_ratio(_core.wir
 
 
 def parse_wire(text: str) -> Any:
-    """Parses "bfloat16", "int8" or "topk:0.001" (with the format's first parameter) to a value for ``wire=``.
+    """Parses "bfloat16", "int8" or "topk:0.001" (a first parameter) to a value for ``wire=``.
 
-    Raises:
-        argparse.ArgumentTypeError: there is no such format, or its parameter is invalid.
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        The format is unknown, or its parameter is invalid.
     """
     name, _, amount = text.partition(":")
     try:
@@ -35,7 +37,7 @@ def parse_wire(text: str) -> Any:
 
 
 def wire_names(text: str) -> list[str]:
-    """Parses names between commas, or "all", to a list of names that `parse_wire` accepts."""
+    """Parses names separated by commas, or "all", to a list of names that `parse_wire` accepts."""
     names = list(USED) if text == "all" else text.split(",")
     for name in names:
         parse_wire(name)

@@ -1,1 +1,1 @@
-"""The communicator, with MPI's semantics: collectives, messages, persistent calls, neighbourhoods, user ops, groups."""
+"""The communicator: collectives, messages, persistent calls, neighbourhoods, user ops, groups."""

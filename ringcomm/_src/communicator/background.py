@@ -1,6 +1,7 @@
-"""Non-blocking collectives (``iallreduce`` and so on): the worker runs them in the order of submission.
+"""Non-blocking collectives (``iallreduce`` ...), which the worker runs in order of submission.
 
-Each is the blocking call with `Submitted` as its communicator, which submits the request instead of running it.
+Each runs the code of the blocking call with a `SubmittingCalls` as its communicator, which submits
+the request instead of running it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.core._core import Request
 
 
-class Submitted(VectorCollectives):
-    """The blocking calls of a communicator with their last step replaced: they return `submit(request)`."""
+class SubmittingCalls(VectorCollectives):
+    """A communicator's calls that return `submit(request)` instead of running the request."""
 
     _can_cache = False
 
@@ -29,59 +30,61 @@ class Submitted(VectorCollectives):
     def _call(self, request: Request, *_: Any, **__: Any) -> Any:
         return self._submit(request)
 
-    def _reduce_by_user_op(self, reduction: UserOpReduction) -> Any:
-        """Submits the reduction as one allgather: in parts, each call would wait for the one before."""
-        return self._submit(reduction.gathered())
+    def _run_user_op(self, reduction: UserOpReduction) -> Any:
+        """Submits the reduction as one allgather.
+
+        A reduction in parts needs several calls, and each would block for the result of the former.
+        """
+        return self._submit(reduction.allgather_request())
 
     def _exchange_rows(self, x: Any, name: str) -> None:
         """Skips the exchange of rows, which would block."""
 
     def _exchange_splits(self, mine: Any, splits: Sequence[int], name: str) -> NoReturn:
-        raise ValueError("in the background, alltoallv needs recvcounts: to ask for them is a call to wait for")
+        raise ValueError("ialltoallv and alltoallv_init need recvcounts: a non-blocking call cannot exchange them")
 
 
-def _in_background(call: Callable[Concatenate[Any, P], Any], text: str) -> Callable[Concatenate[Any, P], Handle[Any]]:
+def _nonblocking_form(
+    call: Callable[Concatenate[Any, P], Any], text: str = ""
+) -> Callable[Concatenate[Any, P], Handle[Any]]:
     """Returns the non-blocking form of a call, with the same arguments."""
 
     def submit(self: BackgroundCalls, /, *args: P.args, **kwargs: P.kwargs) -> Handle[Any]:
-        return call(Submitted(self, self._submit), *args, **kwargs)
+        return call(SubmittingCalls(self, self._submit), *args, **kwargs)
 
     name = f"i{call.__name__}"
-    return with_signature_of(
-        submit, call, f"BackgroundCalls.{name}", f":meth:`{call.__name__}` in the background{text}", "Handle[Any]"
-    )
+    doc = f"Starts :meth:`{call.__name__}` in the background, and returns its handle.\n\n{text}".rstrip()
+    return with_signature_of(submit, call, f"BackgroundCalls.{name}", doc, "Handle[Any]")
 
 
 class BackgroundCalls(Calls):
     """The non-blocking collectives of :class:`ringcomm.Communicator`."""
 
-    iallreduce = _in_background(
+    iallreduce = _nonblocking_form(
         VectorCollectives.allreduce,
-        """: ``handle.wait()`` gives the result. Arrays must not be touched before.
-
-        The first use of a registered algorithm on this communicator waits for all ranks.
-        """,
+        "Do not use the arrays before ``handle.wait()`` has returned the result. The first use of a registered "
+        "algorithm on this communicator blocks until all ranks call it.",
     )
-    ireduce = _in_background(VectorCollectives.reduce, ".")
-    ibroadcast = _in_background(VectorCollectives.broadcast, ".")
-    iallgather = _in_background(
-        VectorCollectives.allgather, ". Without ``rows`` the arrays must have one shape on all ranks."
+    ireduce = _nonblocking_form(VectorCollectives.reduce)
+    ibroadcast = _nonblocking_form(VectorCollectives.broadcast)
+    iallgather = _nonblocking_form(
+        VectorCollectives.allgather, "Without ``rows``, the arrays must have the same shape on all ranks."
     )
-    ireducescatter = _in_background(VectorCollectives.reducescatter, ".")
-    igather = _in_background(VectorCollectives.gather, ".")
-    igatherv = _in_background(
-        VectorCollectives.gatherv, ". Without ``counts`` the arrays must have one shape on all ranks."
+    ireducescatter = _nonblocking_form(VectorCollectives.reducescatter)
+    igather = _nonblocking_form(VectorCollectives.gather)
+    igatherv = _nonblocking_form(
+        VectorCollectives.gatherv, "Without ``counts``, the arrays must have the same shape on all ranks."
     )
-    iscatter = _in_background(VectorCollectives.scatter, ".")
-    iscatterv = _in_background(VectorCollectives.scatterv, ".")
-    iallgatherv = _in_background(
-        VectorCollectives.allgatherv, ". Without ``counts``: as :meth:`iallgather` without rows."
+    iscatter = _nonblocking_form(VectorCollectives.scatter)
+    iscatterv = _nonblocking_form(VectorCollectives.scatterv)
+    iallgatherv = _nonblocking_form(
+        VectorCollectives.allgatherv, "Without ``counts``, the arrays must have the same shape on all ranks."
     )
-    ialltoallv = _in_background(VectorCollectives.alltoallv, "; ``recvcounts`` must be given.")
-    ireduce_scatter = _in_background(VectorCollectives.reduce_scatter, ".")
-    iscan = _in_background(VectorCollectives.scan, ".")
-    iexscan = _in_background(VectorCollectives.exscan, ".")
-    ibarrier = _in_background(VectorCollectives.barrier, ".")
+    ialltoallv = _nonblocking_form(VectorCollectives.alltoallv, "``recvcounts`` is required.")
+    ireduce_scatter = _nonblocking_form(VectorCollectives.reduce_scatter)
+    iscan = _nonblocking_form(VectorCollectives.scan)
+    iexscan = _nonblocking_form(VectorCollectives.exscan)
+    ibarrier = _nonblocking_form(VectorCollectives.barrier)
 
     def ialltoall(
         self,
@@ -92,12 +95,12 @@ class BackgroundCalls(Calls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Handle[Any]:
-        """Starts :meth:`alltoall` in the background; its result is the array alone.
+        """Starts :meth:`alltoall` in the background; its result is the received array.
 
-        Give both ``splits`` and ``received_splits`` (rows from each rank), or neither: then the arrays must have the
-        same shape on all ranks.
+        Give both ``splits`` and ``received_splits`` (rows from each rank), or neither. Without
+        them, the arrays must have the same shape on all ranks.
         """
         if (splits is None) != (received_splits is None):
             raise ValueError("ialltoall needs both splits and received_splits, or neither")
-        how = request_fields(algorithm, name)
-        return self._submit(row_calls.alltoall(x, out, splits, received_splits, self.size, **how))
+        fields = request_fields(algorithm, name)
+        return self._submit(row_calls.alltoall(x, out, splits, received_splits, self.size, **fields))

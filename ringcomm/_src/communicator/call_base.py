@@ -28,10 +28,10 @@ class Calls:
     if TYPE_CHECKING:
 
         def _run(self, request: Request) -> None:
-            """Runs one call to its end. If it names an algorithm, all ranks agree on that first."""
+            """Runs one call to its end. Ranks first agree on an algorithm that the call names."""
 
         def _submit(self, request: Request) -> Handle[Any]:
-            """Submits one call to the worker. If it names an algorithm, all ranks agree on that first."""
+            """Submits a call to the worker, after an agreement as in `_run`."""
 
         def _require_usable(self) -> None:
             """Raises the error that made the communicator unusable, if there is one."""

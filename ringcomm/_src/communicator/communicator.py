@@ -1,6 +1,7 @@
 """The communicator: its channels, its ranks and hosts, and how it opens and closes.
 
-Its calls are in ordered.py, vector_collectives.py, background.py, persistent.py and point_to_point.py.
+Its calls are in ordered.py, vector_collectives.py, background.py, persistent.py and
+point_to_point.py.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from ringcomm._src.arrays import numpy_memory, shared
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.base import arguments, process
 from ringcomm._src.base.errors import HorovodInternalError, RingcommError, ShutDownError
-from ringcomm._src.base.hints import hint_at_names
+from ringcomm._src.base.hints import add_mpi4py_hints
 from ringcomm._src.base.version import __version__
 from ringcomm._src.communicator.background import BackgroundCalls
 from ringcomm._src.communicator.neighbours import Graph, Neighbours
 from ringcomm._src.communicator.persistent import PersistentCalls
-from ringcomm._src.communicator.point_to_point import PointToPointCalls, open_messages, refuse_leftovers, tell_leftovers
+from ringcomm._src.communicator.point_to_point import (
+    PointToPointCalls,
+    open_messages,
+    print_leftovers,
+    require_no_leftovers,
+)
 from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.config import config as configuration
 from ringcomm._src.core import _core
@@ -41,71 +47,118 @@ SPIN_NS = 100_000  # ns that an ordered call spins while it waits, if every rank
 ORDERED_SLOT, QUEUED_SLOT = 0, 1  # slots of the arenas; the engine uses further slots
 
 
-@hint_at_names
+@add_mpi4py_hints
 class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToPointCalls):
     """A group of ranks, with the collectives between them and point-to-point messages.
 
-    Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not call at the same time:
-    the second thread gets a RuntimeError. The non-blocking ``i...`` calls have a separate order.
+    Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not
+    call at the same time: the second thread gets a RuntimeError. The non-blocking ``i...`` calls
+    have a separate order.
 
-    Arrays are NumPy arrays, objects with the buffer protocol, DLPack or ``__array_interface__``, torch tensors, or
-    arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md). Results are torch tensors for torch tensors,
-    CuPy's arrays or :class:`ringcomm.DeviceArray` on a GPU, else NumPy arrays. Strided arrays of the host are copied.
+    Arrays are NumPy arrays, objects with the buffer protocol, DLPack or ``__array_interface__``,
+    torch tensors, or arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md). Results
+    are torch tensors for torch tensors, CuPy's arrays or :class:`ringcomm.DeviceArray` on a GPU,
+    else NumPy arrays. Strided arrays of the host are copied.
 
-    Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool, complex64, complex128
-    and pairs of a value and an index, each with its ops (:class:`ringcomm.Op`). The other collectives move any dtype.
-    Reductions give bitwise identical results on all ranks.
+    Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool,
+    complex64, complex128 and pairs of a value and an index, each with its ops
+    (:class:`ringcomm.Op`). The other collectives move any dtype. Reductions give bitwise identical
+    results on all ranks.
 
-    Call ``close()``, or use ``with``. Closing is collective, so Python cannot close a communicator that is dropped: it
-    keeps its memory and two file descriptors until the process ends.
+    Call ``close()``, or use ``with``. Closing is collective, so Python cannot close a communicator
+    that is dropped: it keeps its memory and two file descriptors until the process ends.
 
-    Args:
-        comm: an mpi4py intracommunicator, which is duplicated; None: ``MPI.COMM_WORLD``.
-        config: options; None: from the environment. All ranks use those of rank 0.
+    Parameters
+    ----------
+    comm
+        An mpi4py intracommunicator, which is duplicated; None: ``MPI.COMM_WORLD``.
+    config : Config | None
+        Options; None: from the environment. All ranks use those of rank 0.
 
-    Raises (besides the errors that the calls document), on every rank:
-        ringcomm.RingcommError: the launcher has started more ranks than MPI knows.
-        ringcomm.MismatchError: ranks disagree on the call, dtype, shape, op, root, algorithm or name. No data has
-            moved; the communicator remains usable.
-        ringcomm.RankLeftError: a rank has closed the communicator or ended.
-        ringcomm.PeerLostError: a rank died or MPI failed; every later call raises it too.
+    Raises
+    ------
+    ringcomm.RingcommError
+        The launcher has started more ranks than MPI has, or ranks run different versions.
+    ringcomm.MismatchError
+        In a call: ranks disagree on the call, dtype, shape, op, root, algorithm or name. No data
+        has moved; the communicator remains usable.
+    ringcomm.RankLeftError
+        In a call: a rank has closed the communicator or ended.
+    ringcomm.PeerLostError
+        In a call: a rank died or MPI failed. Every later call raises it too.
+
+    Examples
+    --------
+    The results of these collectives are those of two ranks:
+
+    >>> comm.allreduce(np.arange(4.0), op=ringcomm.Sum).tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    >>> comm.broadcast(np.full(2, rank), root=1).tolist()
+    [1, 1]
+    >>> comm.allgather(np.full(rank + 1, rank)).tolist()  # parts may differ in length
+    [0, 1, 1]
+    >>> comm.reducescatter(np.ones(4)).tolist()
+    [2.0, 2.0]
+    >>> comm.alltoall(np.full(2, rank)).tolist()
+    [0, 1]
+    >>> total = comm.reduce(np.ones(2), root=0)  # None on rank 1
+    >>> part = comm.scatter(np.arange(4), root=0)  # two elements on each rank
+
+    Non-blocking and persistent calls, and messages:
+
+    >>> handle = comm.iallreduce(np.ones(2))
+    >>> handle.wait().tolist()
+    [2.0, 2.0]
+    >>> x = np.ones(2)
+    >>> call = comm.allreduce_init(x)
+    >>> call.start().wait().tolist()
+    [2.0, 2.0]
+    >>> inbox = np.empty(2)
+    >>> request = comm.irecv(inbox, source=1 - rank)
+    >>> comm.send(x, dest=1 - rank)
+    >>> request.wait().count("float64")
+    2
     """
 
     def __init__(self, comm: Any = None, config: configuration.Config | None = None) -> None:
         process.check_process()
         if comm is None:
             comm = initialized().COMM_WORLD
-        mine = configuration.from_environment() if config is None else config
-        if mine.check_launcher and not isinstance(comm, Link):
+        own_config = configuration.from_environment() if config is None else config
+        if own_config.check_launcher and not isinstance(comm, Link):
             check_world()
-        binding.shorten_time_slices(mine.time_slice)
-        link = comm if isinstance(comm, Link) else MpiLink(comm, threads=mine.mpi_threads)
-        hellos = link.exchange((__version__, mine, guardian.hello(), tuning.recall(link, mine), binding.allowed()))
+        binding.shorten_time_slices(own_config.time_slice)
+        link = comm if isinstance(comm, Link) else MpiLink(comm, threads=own_config.mpi_threads)
+        hellos = link.exchange(
+            (__version__, own_config, guardian.hello(), tuning.cached_parameters(link, own_config), binding.allowed())
+        )
         versions = [version for version, *_ in hellos]
         if len(set(versions)) > 1:
             raise RingcommError(
-                f"ranks run different versions of ringcomm: {', '.join(versions)} (by rank); install one everywhere"
+                f"ranks run different versions of ringcomm: {', '.join(versions)} (in rank order); install one version"
             )
         self._link = link
         self.rank, self.size = link.rank, link.size
-        self.config = tuning.settle(link, mine.agreed([one for _, one, *_ in hellos], link.rank), hellos[0][3])
+        self.config = tuning.add_network_parameters(
+            link, own_config.agreed([options for _, options, *_ in hellos], link.rank), hellos[0][3]
+        )
         self._cores = self._bind([hellos[rank][4] for rank in link.topology.host])
-        self.own = CustomAlgorithms()
+        self.custom_algorithms = CustomAlgorithms()
         if self.config.algorithm:
-            self.own.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
+            self.custom_algorithms.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
         self._node, self.shared_memory_reason = self._share_memory()
         self._open_channels()
         exits.watch(self)
         if isinstance(link, MpiLink):
             link.note_many_open()
-            configuration.note_unknown(os.environ, self.rank)
+            configuration.log_unknown(os.environ, self.rank)
         elif self.rank == 0:
-            configuration.note_unknown(os.environ)
+            configuration.log_unknown(os.environ)
         neighbours = {rank: hellos[rank][2] for rank in link.topology.host}
         guardian.watch(self.rank, self.size, neighbours, self.config.survive)
 
     def _bind(self, cores: list[binding.Cores]) -> int:
-        """Binds this rank to its share of the host's cores. Returns the number of cores of each rank.
+        """Binds this rank to its share of the host's cores. Returns the number of cores per rank.
 
         `cores`: the cores on which each rank of this host may run.
         """
@@ -115,12 +168,12 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
 
     def _share_memory(self) -> tuple[_core.Node | None, str]:
         if self.size == 1:
-            return None, "one rank shares with nobody"
+            return None, "the communicator has only one rank"
         if self.config.shared_memory == "off":
-            return None, "switched off"
-        node, why = self._link.share_memory(compared=(ORDERED_SLOT, QUEUED_SLOT))
+            return None, "the option shared_memory is off"
+        node, why = self._link.share_memory(comparison_slots=(ORDERED_SLOT, QUEUED_SLOT))
         if node is None and self.config.shared_memory == "on":
-            raise RingcommError(f"shared memory is required (shared_memory=on) but cannot be had: {why}")
+            raise RingcommError(f"shared memory is required (shared_memory=on) but is not available: {why}")
         return node, why
 
     def _open_channels(self) -> None:
@@ -129,7 +182,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         if self.config.stats and isinstance(link, MpiLink):
             accounts.report_at_end()
         ordered, queued, messages = self._ledger.accounts
-        config = self.config.channel(link.topology.host_of, self.own.table, ordered)
+        config = self.config.channel(link.topology.host_of, self.custom_algorithms.table, ordered)
         if self._cores > 0:
             config = config._replace(spin_ns=SPIN_NS)
         self._channel = _core.Channel(
@@ -141,10 +194,10 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         self._messages = open_messages(link, self._node, config.spin_ns, self._cores > 1, self.config, messages)
         for channel in (self._channel, self._queued, self._messages):
             channel.watch(processes, link.rank_of)
-        self._last: _core.Operation | None = None
+        self._last_submitted: _core.Operation | None = None
         self._can_cache = True
         self._unusable: Exception | None = None
-        self._agreed: set[tuple[str, str]] = set()  # (collective, algorithm) that may run
+        self._agreed: set[tuple[str, str]] = set()  # (collective, algorithm) that ranks agreed on
 
     # ---- ranks and hosts ---------------------------------------------------------------------------------------------
     @property
@@ -174,26 +227,44 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
 
     @property
     def shared_memory(self) -> bool:
-        """True if ranks of a host exchange data through shared memory; ``shared_memory_reason`` says why not."""
+        """True if ranks of a host use shared memory; else see ``shared_memory_reason``."""
         return self._node is not None
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any = "float32", device: str | int | None = None) -> Any:
-        """Returns an uninitialised array in memory that the ranks of this host share, or in a GPU's memory.
+        """Returns an uninitialised array in memory that this host's ranks share, or on a GPU.
 
-        An in-place all-reduce of arrays in shared memory copies nothing. Not collective. Without shared memory
-        (``shared_memory_reason``), the array is in ordinary memory. A forked child has a private copy of it.
+        An in-place all-reduce of arrays in shared memory copies nothing. Not collective. Without
+        shared memory (``shared_memory_reason``), the array is in ordinary memory. A forked child
+        has a private copy of it.
 
-        Args:
-            shape: shape of the array, as for ``numpy.empty``.
-            dtype: anything that ``numpy.dtype`` accepts, without Python objects.
-            device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank; "cuda:1" or 1: GPU 1.
+        Parameters
+        ----------
+        shape : int | tuple[int, ...]
+            Shape of the array, as for ``numpy.empty``.
+        dtype
+            Anything that ``numpy.dtype`` accepts, without Python objects.
+        device : str | int | None
+            None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank; "cuda:1" or 1:
+            GPU 1.
 
-        Returns:
-            A NumPy array; on a GPU, a CuPy array if CuPy is installed, else a :class:`ringcomm.DeviceArray`.
+        Returns
+        -------
+        numpy.ndarray, cupy.ndarray or DeviceArray
+            On a GPU, a CuPy array if CuPy is installed, else a :class:`ringcomm.DeviceArray`.
 
-        Raises:
-            ringcomm.UnsupportedError: a GPU is requested, and there is no driver.
-            ValueError: the device does not exist.
+        Raises
+        ------
+        ringcomm.UnsupportedError
+            A GPU is requested, and there is no driver.
+        ValueError
+            The device does not exist.
+
+        Examples
+        --------
+        >>> x = comm.empty(1000)
+        >>> x.fill(1)
+        >>> float(comm.allreduce(x, out=x)[0])
+        2.0
         """
         if device is None or device == "cpu":
             return shared.empty(self._node, shape, dtype)
@@ -202,72 +273,120 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         return array.empty(shape, dtype, devices.of_name(device, self.local_rank))
 
     def shared_arrays(self) -> AbstractContextManager[None]:
-        """Returns a context manager in which NumPy allocates arrays of 64 KB or more in shared memory.
+        """Returns a context in which NumPy allocates arrays of 64 KB or more in shared memory.
 
-        This includes arrays that libraries allocate through NumPy. As with arrays of ``empty``, an in-place reduction
-        of them copies nothing.
+        This includes arrays that libraries allocate through NumPy. As with arrays of ``empty``, an
+        in-place reduction of them copies nothing.
 
-        The setting applies to this thread, or asyncio task, as NumPy's memory handlers do (NEP 49). The arrays remain
-        valid after the block. Without shared memory (``shared_memory_reason``), or when it is exhausted, arrays are in
-        ordinary memory. A forked child has a private copy of them.
+        The setting applies to this thread, or asyncio task, as NumPy's memory handlers do (NEP 49).
+        The arrays remain valid after the block. Without shared memory (``shared_memory_reason``),
+        or when it is exhausted, arrays are in ordinary memory. A forked child has a private copy of
+        them.
+
+        Examples
+        --------
+        >>> with comm.shared_arrays():
+        ...     x = np.ones(100_000)
+        >>> float(comm.allreduce(x, out=x)[0])
+        2.0
         """
         return numpy_memory.shared_arrays(self._node)
 
     def stats(self, reset: bool = False) -> accounts.Stats:
-        """Returns this rank's statistics of blocking, non-blocking and persistent calls, and of messages.
+        """Returns this rank's statistics of calls and messages.
 
         Not collective. It may be called after ``close()``. Statistics of named operations are in
         :func:`ringcomm.stats`.
 
-        Args:
-            reset: reset the counters to zero.
+        Parameters
+        ----------
+        reset : bool
+            Reset the counters to zero; default False.
+
+        Examples
+        --------
+        >>> result = comm.allreduce(np.ones(2))
+        >>> comm.stats().of("allreduce").calls > 0
+        True
         """
         return self._ledger.stats(reset)
 
     def neighbours(self, graph: Graph) -> Neighbours:
-        """Returns the neighbourhood collectives of a graph, in which each rank exchanges data with its neighbours only.
+        """Returns collectives in which ranks exchange data with neighbours in a graph only.
 
         Not collective.
 
-        Args:
-            graph: "ring" (the ranks before and after), "exponential" (rank + 1, 2, 4, ... modulo the size), "hypercube"
-                (ranks that differ in one bit); or for each rank, a list of the ranks that it sends to. It is identical
-                on all ranks.
+        Parameters
+        ----------
+        graph : Graph
+            "ring" (the ranks before and after), "exponential" (rank + 1, 2, 4, ... modulo the
+            size), "hypercube" (ranks that differ in one bit); or for each rank, a list of the ranks
+            that it sends to. It is identical on all ranks.
 
-        Raises:
-            ValueError: the graph does not exist for this number of ranks.
+        Raises
+        ------
+        ValueError
+            The graph does not exist for this number of ranks.
+
+        Examples
+        --------
+        >>> ring = comm.neighbours("ring")
+        >>> ring.receives_from == (1 - rank,)
+        True
+        >>> x = ring.allgather(np.ones(2))  # the array of the other rank
         """
         return Neighbours(self, graph)
 
     # ---- lifetime ----------------------------------------------------------------------------------------------------
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Creates a communicator of the ranks that give the same ``color``, ordered by ``key``, then rank. Collective.
+        """Creates a communicator of the ranks with the same ``color``. Collective.
 
-        ``color`` is a non-negative integer, or None for a rank that joins no communicator and gets None, as
-        ``MPI.UNDEFINED`` in mpi4py. ``key`` is an integer.
+        Parameters
+        ----------
+        color : int | None
+            0 or more. None: this rank joins no new communicator, as with ``MPI.UNDEFINED``.
+        key : int
+            Ranks of a new communicator are ordered by ``key``, then by their rank here.
 
-        Raises:
-            TypeError, ValueError: ``color`` or ``key`` has another type or value.
+        Returns
+        -------
+        Communicator | None
+            The new communicator, which the caller closes; None if ``color`` is None.
+
+        Raises
+        ------
+        TypeError, ValueError
+            ``color`` or ``key`` has another type or value.
+
+        Examples
+        --------
+        >>> alone = comm.split(color=rank)
+        >>> alone.size
+        1
+        >>> alone.close()
         """
         self._require_usable()
         if color is not None and (color := arguments.integer("split: color", color)) < 0:
-            raise ValueError(f"split: color must be 0 or more, not {color}; None, to be in no new communicator")
+            raise ValueError(f"split: color must be 0 or more, not {color}; None: to join no communicator")
         link = self._link.split(color, arguments.integer("split: key", key))
         return None if link is None else Communicator(link, self.config)
 
     def close(self) -> None:
-        """Closes the communicator. Collective: every rank calls it, with no call in progress. Closing twice is allowed.
+        """Closes the communicator. Collective: every rank calls it, with no call in progress.
 
-        A rank that is still waiting in a non-blocking call gets :exc:`ringcomm.RankLeftError`.
+        Further calls of ``close`` have no effect. A rank that is still waiting in a non-blocking
+        call gets :exc:`ringcomm.RankLeftError`.
 
-        Raises:
-            ringcomm.MismatchError: another rank makes a different call instead, or messages were not received. The
-                communicator is closed on this rank.
+        Raises
+        ------
+        ringcomm.MismatchError
+            Another rank makes a different call instead, or messages were not received. The
+            communicator is closed on this rank.
         """
         if self._unusable is not None:
             return
-        if self._last is not None:
-            self._last.wait()  # returns also if a peer is in close() already
+        if self._last_submitted is not None:
+            self._last_submitted.wait()  # returns also if a peer is in close() already
         self._queue.close()
         self._queued.leave()  # ends non-blocking calls in which peers are still waiting
         try:
@@ -275,18 +394,18 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         except HorovodInternalError:
             self._leave("this communicator is closed")
             raise
-        left_over = self._messages.close(self._sent_here())
+        leftovers = self._messages.close(self._messages_to_this_rank())
         self._disable(ShutDownError("this communicator is closed"))
         self._ledger.end()
         del self._channel, self._queued, self._queue, self._messages
         self._link.free()
         exits.unwatch(self)
-        refuse_leftovers(left_over, self.rank)
+        require_no_leftovers(leftovers, self.rank)
 
-    def _sent_here(self) -> list[int]:
-        """Returns the number of messages that each rank sent to this rank over the message transport.
+    def _messages_to_this_rank(self) -> list[int]:
+        """Returns the number of messages from each rank to this rank over the message transport.
 
-        Collective if there is such a transport.
+        Collective if that transport exists.
         """
         sent = self._messages.sent()
         return list(self.alltoall(np.array(sent, np.int64), name="close()")) if sent else []
@@ -301,11 +420,11 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
             self._queue.close()
             self._channel.leave()
             self._queued.leave()
-            tell_leftovers(self._messages.leave(), self.rank)
+            print_leftovers(self._messages.leave(), self.rank)
             self._ledger.end()
 
     def _abandon(self, why: str) -> None:
-        """Releases the resources that need no peer, after a failure of this rank: close() would block."""
+        """Releases, after a failure of this rank, the resources whose release needs no peer."""
         self._leave(why)
         exits.unwatch(self)
 
@@ -336,11 +455,11 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
 
     def _submit(self, request: Request) -> Handle[Any]:
         self._prepare(request)
-        self._last = self._queue.submit(request)
-        return Handle([self._last], request.finish, request.name or _core.COLLECTIVES[request.collective])
+        self._last_submitted = self._queue.submit(request)
+        return Handle([self._last_submitted], request.finish, request.name or _core.COLLECTIVES[request.collective])
 
     def _prepare(self, request: Request) -> None:
-        """Raises if the communicator is unusable. All ranks agree on a custom algorithm before its first call."""
+        """Raises if the communicator is unusable. Ranks agree on a new custom algorithm."""
         if self._unusable is not None:
             raise self._unusable
         if name := request.algorithm:
@@ -348,9 +467,9 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
             if (collective, name) in self._agreed:
                 return
             if not algorithms.is_builtin(collective, name):
-                self.own.agree(collective, name, self.rank, self.size, self._digests)
+                self.custom_algorithms.agree(collective, name, self.rank, self.size, self._exchange_digests)
             self._agreed.add((collective, name))
 
-    def _digests(self, mine: bytes) -> list[bytes]:
-        rows = self.allgather(np.frombuffer(mine, np.int64)[None, :], [1] * self.size, name="algorithm")
+    def _exchange_digests(self, digest: bytes) -> list[bytes]:
+        rows = self.allgather(np.frombuffer(digest, np.int64)[None, :], [1] * self.size, name="algorithm")
         return [row.tobytes() for row in rows]

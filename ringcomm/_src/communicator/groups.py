@@ -1,6 +1,6 @@
 """Groups of a communicator's ranks. Making a group is collective over its members only.
 
-The groups of a communicator share one transport, and divide its tags.
+The groups of a communicator share one transport. Each group uses different tags of it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from ringcomm._src.platform.bootstrap import discover
 from ringcomm._src.platform.mpi_link import map_arenas_of_hosts, processes
 from ringcomm._src.process import exits
 
-MOST = 1 << 13  # maximum number of groups that a rank can make in its lifetime
-MESSAGE_TAGS = FIRST_TAG // MOST  # number of tags for messages of each group
-_LEAST_WIDTH, _MOST_WIDTH = 32, 1024  # least and largest number of tags for a group's calls
-_OWN_SLOT = 0  # slot that a group uses in its own arenas
+MAX_GROUPS = 1 << 13  # maximum number of groups that a rank can make in its lifetime
+MESSAGE_TAGS = FIRST_TAG // MAX_GROUPS  # number of tags for messages of each group
+_MIN_TAGS, _MAX_TAGS = 32, 1024  # least and largest number of tags for a group's calls
+_GROUP_SLOT = 0  # slot that a group uses in its own arenas
 
 
 class Group:
-    """A group: a stream of calls that run in the order of submission, concurrently with other groups; and messages.
+    """A group of ranks, with a stream of calls and with messages.
 
-    ``ranks``: the communicator's ranks in the group's order; ``rank``: this rank's index in them; ``name``: for
+    Calls run in the order of submission, concurrently with those of other groups. ``ranks``: the
+    communicator's ranks in the group's order; ``rank``: this rank's index in them; ``name``: for
     messages to users.
     """
 
@@ -44,48 +45,48 @@ class Group:
         self._ledger = accounts.Ledger(2, comm.config.stats)
         self._main = self._make_stream(False, node, slot)
         self._streams: list[tuple[_core.Channel, _core.Queue] | None] = [self._main, None]
-        self._making = threading.Lock()
-        self._ended: Exception | None = None
+        self._stream_lock = threading.Lock()
+        self._left_error: Exception | None = None
         exits.watch(self)
 
-    def _make_stream(self, beside: bool, node: _core.Node | None, slot: int) -> tuple[_core.Channel, _core.Queue]:
-        """Makes one of the group's two channels, each with half of its tags. Not collective without a node."""
+    def _make_stream(self, second: bool, node: _core.Node | None, slot: int) -> tuple[_core.Channel, _core.Queue]:
+        """Makes a channel with half of the group's tags. Collective if `node` is given."""
         groups, link = self._groups, self._comm._link
-        width = groups.width // 2
-        first_tag = self.number * groups.width + (width if beside else 0)
-        config = groups.config(self._ledger.accounts[beside])
-        channel = _core.Channel(groups.transport, self.ranks, self.rank, first_tag, width, node, slot, config)
+        tag_count = groups.tags_per_group // 2
+        first_tag = self.number * groups.tags_per_group + (tag_count if second else 0)
+        config = groups.config(self._ledger.accounts[second])
+        channel = _core.Channel(groups.transport, self.ranks, self.rank, first_tag, tag_count, node, slot, config)
         rank_of = {pid: self.ranks.index(rank) for pid, rank in link.rank_of.items() if rank in self.ranks}
         channel.watch(processes, rank_of)
         return channel, _core.Queue(link.worker, channel)
 
-    def _stream_beside(self) -> tuple[_core.Channel, _core.Queue]:
-        """Returns the second stream. The first call makes it, without shared memory: that would be collective."""
-        with self._making:
-            stream = self._streams[1] or self._make_stream(True, None, _OWN_SLOT)
+    def _second_stream(self) -> tuple[_core.Channel, _core.Queue]:
+        """Returns the second stream. The first call makes it, without shared memory."""
+        with self._stream_lock:
+            stream = self._streams[1] or self._make_stream(True, None, _GROUP_SLOT)
             self._streams[1] = stream
             return stream
 
     def submit(
-        self, request: _core.Request, name: str | None = None, address: int = 0, beside: bool = False
+        self, request: _core.Request, name: str | None = None, address: int = 0, second: bool = False
     ) -> _core.Operation:
         """Submits a call, to run after those submitted before. Any thread may call it.
 
-        Every member submits the same calls in the same order. With a `name`, the request repeats an in-place call made
-        before under this name, on the memory at `address`. `beside`: use the second stream; its calls are ordered among
-        themselves only.
+        Every member submits the same calls in the same order. If `name` is given, `request` is that
+        of an earlier in-place call, which is repeated under this name on the memory at `address`.
+        `second`: use the second stream; its calls are ordered among themselves only.
 
         Raises ShutDownError once this rank has left.
         """
-        if self._ended is not None:
-            raise self._ended
-        _, queue = self._stream_beside() if beside else self._main
+        if self._left_error is not None:
+            raise self._left_error
+        _, queue = self._second_stream() if second else self._main
         return queue.submit(request, name, address)
 
     @property
     def has_left(self) -> bool:
         """True once this rank has left the group."""
-        return self._ended is not None
+        return self._left_error is not None
 
     def isend(self, x: object, dest: int, tag: int) -> _core.MessageRequest:
         """Sends a message to a rank of the group, as :meth:`ringcomm.Communicator.isend` does."""
@@ -93,7 +94,7 @@ class Group:
         return self._comm._messages.isend(x, self.ranks[dest], self._tag(tag), self.name)
 
     def irecv(self, out: object, source: int | None, tag: int) -> _core.MessageRequest | DeviceMessageRequest:
-        """Receives from a rank of the group, or any rank (None), as :meth:`ringcomm.Communicator.irecv` does."""
+        """Receives from a rank of the group, or any (None), as a communicator's `irecv` does."""
         self._comm._require_usable()
         sender = _core.ANY_SOURCE if source is None else self.ranks[source]
         return receive(self._comm._messages, out, sender, self._tag(tag), self.name)
@@ -106,22 +107,23 @@ class Group:
         return self._ledger.stats(reset)
 
     def _tag(self, tag: int) -> int:
-        if self._ended is not None:
-            raise self._ended
+        if self._left_error is not None:
+            raise self._left_error
         if not 0 <= tag < MESSAGE_TAGS:
-            raise ValueError(f"tag {tag}: messages of a group have tags 0 to {MESSAGE_TAGS - 1}")
+            raise ValueError(f"tag {tag} is out of range: messages of a group have tags 0 to {MESSAGE_TAGS - 1}")
         return self.number * MESSAGE_TAGS + tag
 
     def leave(self, why: str) -> None:
         """Notifies the members that this rank makes no more calls. Not collective.
 
-        Members that wait for this rank get RankLeftError; calls in progress here fail with ShutDownError.
+        Members that wait for this rank get RankLeftError; calls in progress here fail with
+        ShutDownError.
         """
-        if self._ended is None:
+        if self._left_error is None:
             self._disable(ShutDownError(why))
             exits.unwatch(self)
-            with self._making:
-                streams = [one for one in self._streams if one is not None]
+            with self._stream_lock:
+                streams = [stream for stream in self._streams if stream is not None]
             for channel, queue in streams:
                 queue.close()
                 channel.leave()
@@ -130,62 +132,70 @@ class Group:
     _leave = leave  # process.exits calls it at the end of the process
 
     def _disable(self, error: Exception) -> None:
-        self._ended = error
+        self._left_error = error
 
 
 class Groups:
     """Factory of a communicator's groups. Its constructor is collective.
 
-    It owns the groups' transport, and divides its tags between them. Groups use the communicator's shared memory and
-    messages.
+    The factory owns the transport of the groups, and gives each group some of the transport's tags.
+    Groups use the communicator's shared memory and messages.
     """
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
         self.transport = comm._link.another_transport()
         tags = self.transport.tag_limit
-        self.width = min(max(tags // MOST, _LEAST_WIDTH), _MOST_WIDTH)
-        self._most = min(MOST, tags // self.width)
-        self._next = 0  # least group number that this rank has not used
+        self.tags_per_group = min(max(tags // MAX_GROUPS, _MIN_TAGS), _MAX_TAGS)
+        self._max_groups = min(MAX_GROUPS, tags // self.tags_per_group)
+        self._next_number = 0  # smallest group number that this rank has not used
         self._free_slots = range(QUEUED_SLOT + 1, _core.SLOTS)  # free slots of the communicator's arenas
 
     def config(self, account: _core.Account) -> _core.ChannelConfig:
         """Returns the configuration of a group's channels; `account` counts their calls."""
         hosts = self.comm._link.topology.host_of
-        return self.comm.config.channel(hosts, self.comm.own.table, account)
+        return self.comm.config.channel(hosts, self.comm.custom_algorithms.table, account)
 
     def make(self, ranks: Sequence[int], name: str, timeout: float) -> Group:
-        """Makes a group. Collective over ``ranks`` only; members make their common groups in the same order.
+        """Makes a group. Collective over ``ranks``.
 
-        Args:
-            ranks: ranks of the communicator, this rank included, in the group's order.
-            name: identical on all members; groups made at the same time have different names.
-            timeout: seconds to wait for the other members.
+        Ranks that are members of several common groups must make these in the same order.
 
-        Raises:
-            ringcomm.RingcommError: a member does not call it in time, or has made the maximum number of groups.
+        Parameters
+        ----------
+        ranks : Sequence[int]
+            Ranks of the communicator, this rank included, in the group's order.
+        name : str
+            Identical on all members; groups made at the same time have different names.
+        timeout : float
+            Seconds to wait for the other members.
+
+        Raises
+        ------
+        ringcomm.RingcommError
+            A member does not call `make` in time, or has made the maximum number of groups.
         """
-        members = SubgroupBootstrap(self.comm, ranks, name, time.monotonic() + timeout)
-        number = max(members.allgather(self._next))
-        if number >= self._most:
+        bootstrap = SubgroupBootstrap(self.comm, ranks, name, time.monotonic() + timeout)
+        number = max(bootstrap.allgather(self._next_number))
+        if number >= self._max_groups:
             raise RingcommError(
-                f"group {name!r}: a rank of {list(ranks)} has had {number} groups, and can have no more"
+                f"group {name!r}: a rank of {list(ranks)} has already made {number} groups, the maximum"
             )
-        self._next = number + 1
-        node, slot = self._memory(list(ranks), members)
+        self._next_number = number + 1
+        node, slot = self._share_memory(list(ranks), bootstrap)
         group = Group(self, ranks, name, number, node, slot)
-        members.allgather(None)  # a barrier: no member may call before all members have opened their channels
+        bootstrap.allgather(None)  # a barrier: no member may call before all members have opened their channels
         return group
 
-    def _memory(self, ranks: list[int], members: SubgroupBootstrap) -> tuple[_core.Node | None, int]:
-        """Returns node and slot: the communicator's arenas for a group of all its ranks, else new arenas."""
+    def _share_memory(self, ranks: list[int], bootstrap: SubgroupBootstrap) -> tuple[_core.Node | None, int]:
+        """Returns (node, slot). A group of all ranks uses the communicator's node, others a new."""
         if len(ranks) == 1 or self.comm.config.shared_memory == "off":
-            return None, _OWN_SLOT
+            return None, _GROUP_SLOT
         if ranks == list(range(self.comm.size)) and self._free_slots:
             slot, self._free_slots = self._free_slots[0], self._free_slots[1:]
             if self.comm._node is not None and len(self.comm._link.topology.hosts) > 1:
                 self.comm._node.reserve_leader_scratch(slot)
-                members.allgather(None)  # a barrier: no member may use the scratch before it exists
+                bootstrap.allgather(None)  # a barrier: no member may use the scratch before it exists
             return self.comm._node, slot
-        node, _ = map_arenas_of_hosts(members, discover(members), (_OWN_SLOT,))
-        return node, _OWN_SLOT
+        node, _ = map_arenas_of_hosts(bootstrap, discover(bootstrap), (_GROUP_SLOT,))
+        return node, _GROUP_SLOT

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ringcomm._src.arrays import arrays, buffers
-from ringcomm._src.arrays.rows import splits_of, with_rows
+from ringcomm._src.arrays.rows import at_least_1d, splits_of
 from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
 from ringcomm._src.calls import calls, row_calls
@@ -27,8 +27,8 @@ Exchange = tuple[Request, Sequence[int], Sequence[int]]  # request, numbers sent
 class OrderedCalls(Calls):
     """The blocking collectives of :class:`ringcomm.Communicator`.
 
-    To save microseconds, a call on a NumPy array without a named algorithm first looks in the call cache
-    (`_core.Channel.try_cached`). The first call of its kind builds a request, and is added to the cache.
+    To save microseconds, a call on a NumPy array first looks in the call cache
+    (`_core.Channel.try_cached`). The first call of its kind builds a request and adds it.
     """
 
     def allreduce(
@@ -45,30 +45,42 @@ class OrderedCalls(Calls):
     ) -> Any:
         """Returns the reduction of every rank's ``x``, on every rank.
 
-        Args:
-            x: array of the same dtype and shape on every rank.
-            op: ``ringcomm.Sum``, ``Average``, ``Min``, ``Max``, ``Product``, ``BAND``, ``MINLOC``, ...; its name or
-                mpi4py's op; or a user op (:meth:`ringcomm.Op.create`). :class:`ringcomm.Op` lists the dtypes of each
-                op.
-            out: array for the result; may be ``x`` (in place). None: a new array.
-            algorithm: a built-in ("ring", "butterfly", ...), "two_level:ring" and so on (a schedule between hosts,
-                shared memory inside them), "shared", or a registered algorithm; None: chosen by the cost model.
-            prescale_factor, postscale_factor: factors of every rank's values before, and of the result after, the
-                reduction.
-            wire: wire format of wider floating elements between hosts: "float16", "bfloat16" or "float32", or such a
-                dtype; for sums and averages also "int8", "int4", "onebit", "ternary", "topk", "threshold",
-                or one of these with parameters (``ringcomm.Compression.topk(0.001)``). Nothing is encoded inside a
-                host that shares memory, because memory is faster than encoding, nor in calls with inline data.
-            name: compared between ranks and used in messages.
-            feedback: error feedback for a lossy ``wire``: adds the residual of the calls before, and stores the new
-                residual. It has x's number of elements.
+        Parameters
+        ----------
+        x
+            Array of the same dtype and shape on every rank.
+        op
+            ``ringcomm.Sum`` or another op, its name, or mpi4py's op; or a user-defined op.
+            :class:`ringcomm.Op` lists the ops and their dtypes.
+        out
+            Array for the result; may be ``x`` (in place). None: a new array.
+        algorithm : str | None
+            A built-in ("ring", "butterfly", ...), "two_level:ring" and so on (a schedule between
+            hosts, shared memory within them), "shared", or a registered algorithm; None: the one
+            that the cost model chooses.
+        prescale_factor, postscale_factor : float
+            Factors that multiply the values before, and the result after, the reduction.
+        wire
+            Wire format of wider floating elements between hosts: "float16", "bfloat16" or "float32"
+            or their dtypes; for sums and averages also a format of :class:`ringcomm.Compression` or
+            its name. Nothing is encoded within a host that shares memory, or as inline data.
+        name : str
+            Compared between ranks and used in messages.
+        feedback : Feedback | None
+            Error feedback for a lossy ``wire``: the call adds the previous residual to ``x``, and
+            stores the new one. A Feedback has x's number of elements.
 
-        Returns:
-            ``out``, or a new array of x's shape and dtype.
+        Returns
+        -------
+        array
+            ``out``, or a new array of x's kind, shape and dtype.
 
-        Raises:
-            TypeError: the op does not exist for the dtype.
-            ValueError: an unknown op or algorithm, factors for an op that takes none, or an ``out`` that does not fit.
+        Raises
+        ------
+        TypeError
+            The op does not support the dtype.
+        ValueError
+            An unknown op or algorithm, factors for an op that takes none, or an unsuitable ``out``.
         """
         if type(op) is not Op:
             op = as_op(op)
@@ -81,12 +93,12 @@ class OrderedCalls(Calls):
             )
             if result is not CACHE_MISS:
                 return result
-        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        fields = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(UserOpReduction("allreduce", x, out, op, self.rank, self.size, wire, how))
+            return self._run_user_op(UserOpReduction("allreduce", x, out, op, self.rank, self.size, wire, fields))
         if feedback is not None:
-            how["feedback"] = feedback._core
-        request = calls.allreduce(*arrays.pair(x, out), op, wire, **how)
+            fields["feedback"] = feedback._core
+        request = calls.allreduce(*arrays.pair(x, out), op, wire, **fields)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
     def reduce(
@@ -101,10 +113,7 @@ class OrderedCalls(Calls):
         wire: Any = None,
         name: str = "",
     ) -> Any:
-        """Reduces as :meth:`allreduce` does, and returns the result on ``root`` only.
-
-        The other ranks get None; their ``out`` is not used.
-        """
+        """Reduces as :meth:`allreduce` does; ``root`` gets the result, the other ranks get None."""
         if type(op) is not Op:
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
@@ -116,17 +125,17 @@ class OrderedCalls(Calls):
             )
             if result is not CACHE_MISS:
                 return result
-        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        fields = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(UserOpReduction("reduce", x, out, op, self.rank, self.size, wire, how, root))
+            return self._run_user_op(UserOpReduction("reduce", x, out, op, self.rank, self.size, wire, fields, root))
         root = arguments.root("reduce", root, self.size)
-        request = calls.reduce(x, out, root, op, self.rank, wire, **how)
+        request = calls.reduce(x, out, root, op, self.rank, wire, **fields)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """Returns the values of ``root``'s ``x`` on every rank.
 
-        Every rank gives an array of the same dtype and shape; ``out=x``: in place.
+        Every rank gives an array of the same dtype and shape. ``out=x``: in place.
         """
         cacheable = self._can_cache and algorithm is None and not name
         if cacheable:
@@ -142,9 +151,12 @@ class OrderedCalls(Calls):
     ) -> Any:
         """Returns every rank's ``x``, concatenated along the first dimension, on every rank.
 
-        Args:
-            x: arrays may differ in their first dimension only; a 0-dimensional array counts as one row.
-            rows: the first dimension of every rank's array, if known; None: the ranks exchange them first.
+        Parameters
+        ----------
+        x
+            Array; only first dimensions may differ between ranks. A 0-dimensional one is one row.
+        rows : Sequence[int] | None
+            The first dimension of every rank's array; None: the ranks exchange these numbers first.
         """
         cacheable = self._can_cache and algorithm is None and not name
         exchange: Exchange | None = None
@@ -171,9 +183,10 @@ class OrderedCalls(Calls):
         wire: Any = None,
         name: str = "",
     ) -> Any:
-        """Returns part r of the reduction of every rank's ``x``, divided along the first dimension, on rank r.
+        """Returns part r of the reduction, divided along the first dimension, on rank r.
 
-        The first ``x.shape[0] % size`` ranks get one more row. Arguments are those of :meth:`allreduce`.
+        The first ``x.shape[0] % size`` ranks get one more row. The arguments are those of
+        :meth:`allreduce`.
         """
         if type(op) is not Op:
             op = as_op(op)
@@ -186,24 +199,26 @@ class OrderedCalls(Calls):
             )
             if result is not CACHE_MISS:
                 return result
-        how = request_fields(algorithm, name, prescale_factor, postscale_factor)
+        fields = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(
-                UserOpReduction("reducescatter", x, out, op, self.rank, self.size, wire, how)
-            )
-        request = row_calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **how)
+            return self._run_user_op(UserOpReduction("reducescatter", x, out, op, self.rank, self.size, wire, fields))
+        request = row_calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **fields)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
     def alltoall(
         self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Any:
-        """Sends part q of ``x`` (along the first dimension) to rank q; returns the parts received, in rank order.
+        """Sends part q of ``x`` (along the first dimension) to rank q; returns the parts received.
 
-        Args:
-            splits: number of rows to send to each rank; they add up to ``x.shape[0]``; None: equal parts.
+        Parameters
+        ----------
+        splits
+            Number of rows to send to each rank; they add up to ``x.shape[0]``; None: equal parts.
 
-        Returns:
-            The array received; with ``splits``, the pair (array, rows from each rank as an int32 array).
+        Returns
+        -------
+        array or tuple
+            The received rows in rank order; with ``splits``, (rows, int32 array of their numbers).
         """
         cacheable = self._can_cache and splits is None and algorithm is None and not name
         exchange: Exchange | None = None
@@ -214,10 +229,10 @@ class OrderedCalls(Calls):
                 received, cacheable = result, False
             elif result is not CACHE_MISS:
                 return result
-        mine = arrays.source(x)
-        sent = splits_of(mine, splits, self.size)
+        source = arrays.source(x)
+        sent = splits_of(source, splits, self.size)
         if received is None:
-            exchange = self._exchange_splits(mine, sent, name)
+            exchange = self._exchange_splits(source, sent, name)
             received = exchange[2]
         request = row_calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
         result = self._call(request, x, cacheable, exchange)
@@ -238,40 +253,37 @@ class OrderedCalls(Calls):
         exchange: Exchange | None = None,
         cache_key: Sequence[int] | None = None,
     ) -> Any:
-        """Runs a request and returns its result.
-
-        `cacheable`: add it to the call cache; later calls with an equal `cache_key` may use it.
-        """
+        """Runs a request and returns its result. If `cacheable`, adds it to the call cache."""
         if cacheable:
-            shape = request.finish.target.shape if isinstance(request.finish, calls.Written) else None
+            shape = request.finish.target.shape if isinstance(request.finish, calls.WriteBack) else None
             self._channel.remember(x, shape, request, exchange, cache_key)
         self._run(request)
         return request.finish()
 
-    def _reduce_by_user_op(self, reduction: UserOpReduction) -> Any:
-        return reduction.run(self._once)
+    def _run_user_op(self, reduction: UserOpReduction) -> Any:
+        return reduction.run(self._run_uncached)
 
-    def _once(self, request: Request) -> Any:
+    def _run_uncached(self, request: Request) -> Any:
         return self._call(request, None, False)
 
     def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
-        """Exchanges every rank's first dimension. It also compares the other dimensions, before large data moves."""
-        mine = with_rows(arrays.source(x))
-        sent, received, sign = self._numbers(mine, [mine.shape[0]])
+        """Exchanges the ranks' first dimensions; compares the other dimensions and the dtype."""
+        source = at_least_1d(arrays.source(x))
+        sent, received, signature = self._number_buffers(source, [source.shape[0]])
         ones = [1] * self.size
-        request = row_calls.allgather(sent, received, ones, self.rank, self.size, sign, name=name)
-        return self._exchange(request, sent, received)
+        request = row_calls.allgather(sent, received, ones, self.rank, self.size, signature, name=name)
+        return self._run_exchange(request, sent, received)
 
-    def _exchange_splits(self, mine: buffers.Buffer, splits: Sequence[int], name: str) -> Exchange:
-        sent, received, sign = self._numbers(mine, splits)
+    def _exchange_splits(self, source: buffers.Buffer, splits: Sequence[int], name: str) -> Exchange:
+        sent, received, signature = self._number_buffers(source, splits)
         ones = [1] * self.size
-        request = row_calls.alltoall(sent, received, ones, ones, self.size, sign, name=name, even=True)
-        return self._exchange(request, sent, received)
+        request = row_calls.alltoall(sent, received, ones, ones, self.size, signature, name=name, even=True)
+        return self._run_exchange(request, sent, received)
 
-    def _numbers(self, mine: buffers.Buffer, sent: Sequence[int]) -> tuple[Any, Any, buffers.Signature]:
-        sign = buffers.signature(mine.shape[1:], f"rows of {mine.label}")
-        return np.array(sent, np.int64), np.empty(self.size, np.int64), sign
+    def _number_buffers(self, source: buffers.Buffer, sent: Sequence[int]) -> tuple[Any, Any, buffers.Signature]:
+        signature = buffers.signature(source.shape[1:], f"rows of {source.label}")
+        return np.array(sent, np.int64), np.empty(self.size, np.int64), signature
 
-    def _exchange(self, request: Request, sent: Any, received: Any) -> Exchange:
+    def _run_exchange(self, request: Request, sent: Any, received: Any) -> Exchange:
         self._run(request)
         return request, sent.tolist(), received.tolist()

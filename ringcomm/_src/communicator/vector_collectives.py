@@ -1,4 +1,4 @@
-"""MPI's further collectives, with its names: gather, scatter, scan, and the vector forms (``gatherv`` and so on).
+"""MPI's further collectives: gather, scatter, scan, and vector forms (``gatherv`` ...).
 
 They are composed of the collectives of the core. Counts are numbers of rows.
 """
@@ -24,18 +24,19 @@ GATHER, SCATTER, SCATTER_INTO = range(3)  # first number of the cache key of an 
 class VectorCollectives(OrderedCalls):
     """The vector collectives of :class:`ringcomm.Communicator`.
 
-    Counts are numbers of rows: each rank's part along the first dimension, in rank order, without gaps. A gather takes
-    a 0-dimensional array as one row.
+    Counts are numbers of rows along the first dimension, one count for each rank. The ranks' rows
+    are in rank order, without gaps. A gather takes a 0-dimensional array as one row.
     """
 
     def gather(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
-        """Returns every rank's ``x``, concatenated along the first dimension, on ``root``; None on the other ranks.
+        """Returns every rank's ``x``, concatenated along the first dimension, on ``root``.
 
-        The arrays have one dtype and shape. The ``out`` of the other ranks is not used.
+        The other ranks get None. Dtype and shape are the same on all ranks. The ``out`` of the
+        other ranks is not used.
         """
-        here = root == self.rank
+        has_result = root == self.rank
         if cacheable := self._can_cache and not name:
-            result = self._channel.try_cached(ALLTOALL, x, out, 0, [GATHER, root], here)
+            result = self._channel.try_cached(ALLTOALL, x, out, 0, [GATHER, root], has_result)
             if result is not CACHE_MISS:
                 return result
         request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
@@ -46,36 +47,43 @@ class VectorCollectives(OrderedCalls):
     ) -> Any:
         """Gathers as :meth:`gather` does, from arrays that may differ in their first dimension.
 
-        Args:
-            counts: the first dimension of every rank's array, identical on all ranks; None on all ranks: the ranks
-                exchange them first.
+        Parameters
+        ----------
+        counts : Sequence[int] | None
+            The first dimension of every rank's array, identical on all ranks; None on all ranks:
+            the ranks exchange them first.
         """
         if counts is None and (exchange := self._exchange_rows(x, name or f"gatherv to rank {root}")) is not None:
             counts = exchange[2]
-        return self._once(row_calls.gather(x, out, root, counts, self.rank, self.size, name))
+        return self._run_uncached(row_calls.gather(x, out, root, counts, self.rank, self.size, name))
 
     def scatter(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
         """Returns part r of ``root``'s ``x``, divided equally along the first dimension, on rank r.
 
-        Args:
-            x: on the root, an array; the number of ranks divides its first dimension. On the other ranks, an array of
-                the same dtype and shape, which is not read, or None if ``out`` is given.
-            out: array for the part; None: a new array.
+        Parameters
+        ----------
+        x
+            On the root, an array; the number of ranks divides its first dimension. On the other
+            ranks, an array of the same dtype and shape, which is not read, or None if ``out`` is
+            given.
+        out
+            Array for the part; None: a new array.
         """
-        given, how = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
+        given, cache_key = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
         if cacheable := self._can_cache and not name and given is not None:
-            result = self._channel.try_cached(ALLTOALL, given, out, 0, how)
+            result = self._channel.try_cached(ALLTOALL, given, out, 0, cache_key)
             if result is not CACHE_MISS:
                 return result
         request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
-        return self._call(request, given, cacheable, None, how)
+        return self._call(request, given, cacheable, None, cache_key)
 
     def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
-        """Scatters as :meth:`scatter` does, in parts of ``counts`` rows. ``counts`` is identical on all ranks.
+        """Scatters as :meth:`scatter` does, in parts of ``counts`` rows.
 
-        On ranks other than the root, ``x`` may be any array with the root's dtype and dimensions after the first.
+        ``counts`` is identical on all ranks. On ranks other than the root, ``x`` may be any array
+        with the root's dtype and dimensions after the first.
         """
-        return self._once(row_calls.scatter(x, out, root, counts, self.rank, self.size, name))
+        return self._run_uncached(row_calls.scatter(x, out, root, counts, self.rank, self.size, name))
 
     def allgatherv(
         self,
@@ -85,7 +93,7 @@ class VectorCollectives(OrderedCalls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Any:
-        """Performs :meth:`allgather` under MPI's name; ``counts`` are the first dimensions of the ranks' arrays."""
+        """Performs :meth:`allgather` under MPI's name; ``counts`` are the ranks' rows."""
         return self.allgather(x, counts, out, algorithm, name)
 
     def alltoallv(
@@ -97,16 +105,18 @@ class VectorCollectives(OrderedCalls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Any:
-        """Sends ``sendcounts[q]`` rows of ``x`` to rank q; returns the rows received, in rank order.
+        """Sends ``sendcounts[q]`` rows of ``x`` to rank q; returns the received rows in rank order.
 
-        Args:
-            recvcounts: number of rows from each rank; None on all ranks: the ranks exchange them first.
+        Parameters
+        ----------
+        recvcounts : Sequence[int] | None
+            Number of rows from each rank; None on all ranks: the ranks exchange them first.
         """
         if recvcounts is None:
-            mine = arrays.source(x)
-            recvcounts = self._exchange_splits(mine, splits_of(mine, sendcounts, self.size), name)[2]
+            source = arrays.source(x)
+            recvcounts = self._exchange_splits(source, splits_of(source, sendcounts, self.size), name)[2]
         how = request_fields(algorithm, name)
-        return self._once(row_calls.alltoall(x, out, sendcounts, recvcounts, self.size, **how))
+        return self._run_uncached(row_calls.alltoall(x, out, sendcounts, recvcounts, self.size, **how))
 
     def reduce_scatter(
         self,
@@ -117,31 +127,35 @@ class VectorCollectives(OrderedCalls):
         algorithm: str | None = None,
         name: str = "",
     ) -> Any:
-        """Performs :meth:`reducescatter` under MPI's name: rank r gets ``counts[r]`` rows of the reduction.
+        """Returns ``counts[r]`` rows of the reduction on rank r, as ``MPI_Reduce_scatter`` does.
 
-        Args:
-            counts: identical on all ranks; they add up to the first dimension. None: even parts.
+        Parameters
+        ----------
+        counts : Sequence[int] | None
+            Identical on all ranks; they add up to the first dimension. None: even parts.
         """
         if counts is None:
             return self.reducescatter(x, op, out, algorithm, name=name)
         op, how = as_op(op), request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(
+            return self._run_user_op(
                 UserOpReduction("reduce_scatter", x, out, op, self.rank, self.size, None, how, rows=counts)
             )
         source = arrays.source(x)
-        return self._once(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
+        return self._run_uncached(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
     def scan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
-        """Returns the reduction of the ``x`` of the ranks up to and including this rank, in rank order.
+        """Returns the reduction over the ranks up to and including this rank, in rank order.
 
-        Args:
-            op: as for :meth:`allreduce`, except Average and Adasum.
+        Parameters
+        ----------
+        op
+            As for :meth:`allreduce`, except Average and Adasum.
         """
         return self._scan(SCAN, x, op, out, algorithm, name)
 
     def exscan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
-        """Scans as :meth:`scan` does, over the ranks before this rank. Rank 0 gets None; its ``out`` is not used."""
+        """Scans as :meth:`scan` does, over the ranks before this rank; rank 0 gets None."""
         return self._scan(EXSCAN, x, op, out, algorithm, name)
 
     def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:
@@ -150,13 +164,13 @@ class VectorCollectives(OrderedCalls):
         cacheable = self._can_cache and algorithm is None and not name
         cacheable = cacheable and type(op) is Op and op is not Adasum and op is not Average
         if cacheable:
-            here = collective == SCAN or self.rank > 0
-            result = self._channel.try_cached(collective, x, out, 0, None, here, op)
+            has_result = collective == SCAN or self.rank > 0
+            result = self._channel.try_cached(collective, x, out, 0, None, has_result, op)
             if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name)
         if isinstance(op, UserOp):
-            return self._reduce_by_user_op(
+            return self._run_user_op(
                 UserOpReduction(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how)
             )
         return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, cacheable)

@@ -1,1 +1,1 @@
-"""The argument ``compression`` of users: compressors, formats, and rules that choose between them."""
+"""The argument ``compression``: compressors, formats, and rules that choose between them."""

@@ -31,14 +31,13 @@ from ringcomm._src.core import _core
 
 # ---- compressors -----------------------------------------------------------------------------------------------------
 class Compressor:
-    """Base class of compressors. A compressor with a ``wire`` format (``ops.wire_code``) leaves the
-    work to the core."""
+    """Base class of compressors. If ``wire`` is a format, the core encodes the data instead."""
 
     wire: ClassVar[Any] = None
 
     @classmethod
     def compress(cls, tensor: Any) -> tuple[Any, Any]:
-        """Returns the tensor to send, and a context that :meth:`decompress` gets back."""
+        """Returns the tensor to send, and a context for :meth:`decompress`."""
         return tensor, None
 
     @classmethod
@@ -48,7 +47,14 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """Sends data unchanged."""
+    """Sends data unchanged.
+
+    Examples
+    --------
+    >>> data, context = hvd.Compression.none.compress(np.ones(2))
+    >>> hvd.Compression.none.decompress(data, context).tolist()
+    [1.0, 1.0]
+    """
 
 
 class FP16Compressor(Compressor):
@@ -58,17 +64,26 @@ class FP16Compressor(Compressor):
 
 
 class BF16Compressor(Compressor):
-    """Sends float32 and float64 as bfloat16, which has the range of float32 with 8 bits of precision."""
+    """Sends float32 and float64 as bfloat16: the range of float32, with 8 bits of precision."""
 
     wire = "bfloat16"
 
 
 # ---- formats by name -------------------------------------------------------------------------------------------------
 class Compression:
-    """The built-in compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
+    """The compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
 
-    Bindings may replace the compressors by their own. A name can be passed instead:
-    ``compression="int8"``.
+    Bindings replace the compressors with those for their tensors. Every argument ``compression``
+    and ``wire`` also accepts a name. docs/compression.md describes the formats.
+
+    Examples
+    --------
+    >>> str(ringcomm.Compression.topk(0.001))  # a format with other parameters
+    'topk(ratio=0.001)'
+    >>> x = np.ones(4, np.float32)
+    >>> comm.allreduce(x, wire=ringcomm.Compression.bf16).tolist()
+    [2.0, 2.0, 2.0, 2.0]
+    >>> y = comm.allreduce(x, wire="int8")
     """
 
     none: Any = NoneCompressor
@@ -90,14 +105,18 @@ _ALIASES = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def resolved(compression: Any, known: type[Compression] = Compression, rules: bool = False) -> Any:
-    """Returns the checked argument ``compression`` of users; a name is looked up in `known`.
+    """Checks and returns a user's argument ``compression``; a name is looked up in `known`.
 
-    Args:
-        rules: the caller accepts a dict from name patterns to compressions, and a function of name and
-            parameter.
+    Parameters
+    ----------
+    rules : bool
+        True: a dict from name patterns to compressions, and a function of name and parameter, are
+        allowed too.
 
-    Raises:
-        ValueError: it is no compression; the message lists the names, the nearest first.
+    Raises
+    ------
+    ValueError
+        The argument is not a compression; the message lists the names, the nearest first.
     """
     if compression is None:
         return NoneCompressor
@@ -118,10 +137,10 @@ def resolved(compression: Any, known: type[Compression] = Compression, rules: bo
     names = [name for name in dir(known) if isinstance(getattr(known, name), WireFormat | type) and name[0] != "_"]
     if isinstance(compression, str):
         names = difflib.get_close_matches(compression, names, len(names), 0.0)
-    by_name = "a dict or a function that says so by the parameter's name, " if rules else ""
+    by_name = "a dict or a function of the parameter's name, " if rules else ""
     raise ValueError(
-        f"compression={compression!r} is none that there is. Known: {', '.join(names)}. Or give a format with "
-        f"parameters (Compression.topk(0.01)), {by_name}or a compressor with compress and decompress"
+        f"compression={compression!r} is unknown. Known: {', '.join(names)}. Other values are a format with "
+        f"parameters (Compression.topk(0.01)), {by_name}and a compressor with compress and decompress"
     )
 
 
@@ -129,22 +148,34 @@ def unused_patterns(compression: Any, names: Iterable[str]) -> list[str]:
     """Returns the patterns of a dict that match no name."""
     names = list(names)
     patterns = compression if isinstance(compression, Mapping) else ()
-    return [one for one in patterns if not any(fnmatch.fnmatchcase(name, one) for name in names)]
+    return [pattern for pattern in patterns if not any(fnmatch.fnmatchcase(name, pattern) for name in names)]
 
 
 class Feedback:
-    """The residual of one array on this rank: what encoders left out of its calls so far, added to the next call.
+    """The residual of one array on this rank: the error of past encodings, added to the next call.
 
-    Pass it as ``comm.allreduce(x, wire=Compression.onebit, feedback=feedback)``; create one for each array, on each
-    rank. The residual is in units of the sum, before an average is divided. If the number of ranks changes, it stays
-    right for sums, and for averages if it is scaled by the same factor. The wire format may change between calls. Do
-    not use it while a call with it is in progress.
+    Create one for each array, on each rank. The residual is in units of the sum; for an average,
+    this is the value before the division by the number of ranks. If the number of ranks changes,
+    the residual stays valid for sums; for averages, scale it by the same factor. The wire format
+    may change between calls. Do not use a Feedback while a call with it is in progress.
 
     Source: Karimireddy et al., arXiv:1901.09847.
+
+    Parameters
+    ----------
+    count : int
+        Number of elements of the array.
+
+    Examples
+    --------
+    >>> feedback = ringcomm.Feedback(4)
+    >>> x = np.ones(4, np.float32)
+    >>> y = comm.allreduce(x, wire=ringcomm.Compression.onebit, feedback=feedback)
+    >>> len(feedback)
+    4
     """
 
     def __init__(self, count: int) -> None:
-        """`count`: elements of the array."""
         self._core = _core.Feedback([count])
 
     def __len__(self) -> int:
@@ -152,15 +183,15 @@ class Feedback:
 
     @property
     def residual(self) -> np.ndarray[Any, Any]:
-        """The residual after the last call: a writable float32 array. It is valid until the next call."""
+        """The residual, a writable float32 array [count]. It is valid until the next call."""
         return residual_array(self._core, 0)
 
     def undo(self) -> None:
-        """Restores the residual from before the last call, for a caller that drops the call's result."""
+        """Restores the residual before the last call; for programs that discard its result."""
         self._core.undo(0)
 
     def scale(self, by: float) -> None:
-        """Multiplies the residual by `by`, for a caller that has changed the units of its arrays by that factor."""
+        """Multiplies the residual by ``by``, after a change of the arrays' units by this factor."""
         self._core.scale(by)
 
 
@@ -174,9 +205,9 @@ def residual_array(feedback: _core.Feedback, tensor: int) -> np.ndarray[Any, Any
 def choose(compression: Any, name: str, parameter: Any) -> Any:
     """Returns the compression of an optimizer's gradient, according to ``compression``.
 
-    A dict gives the entry of the first pattern (as in ``fnmatch``) that matches the name; None if
-    none matches. A function is called with name and parameter. Any other value applies to all
-    gradients.
+    A dict gives the entry of the first pattern (as in ``fnmatch``) that matches the name, or None
+    if no pattern matches. A function is called with name and parameter. Any other value applies to
+    all gradients.
     """
     if isinstance(compression, Mapping):
         return next((value for pattern, value in compression.items() if fnmatch.fnmatchcase(name, pattern)), None)
@@ -192,12 +223,12 @@ def is_rule(compression: Any) -> bool:
 
 
 # ---- the parts of a compressor ---------------------------------------------------------------------------------------
-def own_work(compression: Any) -> bool:
+def works_in_python(compression: Any) -> bool:
     """Returns True if a compressor does work in Python, beyond naming a wire format."""
     if isinstance(compression, WireFormat):
         return False
-    own = {"compress", "decompress"} & set(vars(compression))
-    return compression is not NoneCompressor and (bool(own) or getattr(compression, "wire", None) is None)
+    overridden = {"compress", "decompress"} & set(vars(compression))
+    return compression is not NoneCompressor and (bool(overridden) or getattr(compression, "wire", None) is None)
 
 
 def parts_of(compression: Any) -> tuple[Any, Any]:
@@ -206,11 +237,13 @@ def parts_of(compression: Any) -> tuple[Any, Any]:
         compression = resolved(compression)
     if isinstance(compression, WireFormat):
         return compression, NoneCompressor
-    return (None, compression) if own_work(compression) else (compression.wire, NoneCompressor)
+    return (None, compression) if works_in_python(compression) else (compression.wire, NoneCompressor)
 
 
-def compressed(compressor: Any, tensors: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]) -> list[Any]:
+def reduce_compressed(
+    compressor: Any, tensors: Sequence[Any], reduce: Callable[[list[Any]], Sequence[Any]]
+) -> list[Any]:
     """Compresses the tensors, calls ``reduce``, and returns the decompressed results."""
-    pairs = [compressor.compress(one) for one in tensors]
+    pairs = [compressor.compress(tensor) for tensor in tensors]
     reduced = reduce([sent for sent, _ in pairs])
-    return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+    return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]

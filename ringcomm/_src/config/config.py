@@ -55,11 +55,20 @@ def _option(
 ) -> Any:
     """Defines an option.
 
-    Args:
-        horovod: variables of Horovod that set it too.
-        parse: makes a value from a text; None: derived from the type of the default.
-        own: True if every rank keeps its own value; otherwise all ranks use rank 0's.
-        least: smallest value of a number.
+    Parameters
+    ----------
+    default : Any
+        Value if the option is not set.
+    meaning : str
+        Text of the documentation.
+    *horovod : str
+        Variables of Horovod that set it too.
+    parse : Callable[[str], Any] | None
+        Makes a value from a text; None: derived from the type of the default.
+    own : bool
+        True if every rank keeps its own value; otherwise all ranks use rank 0's.
+    least : int
+        Smallest value of a number.
     """
     parse = parse or (parse_flag if isinstance(default, bool) else type(default))
     metadata = {"parse": parse, "meaning": meaning, "horovod": horovod, "own": own, "least": least}
@@ -72,123 +81,150 @@ def _variables(option: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The options of a communicator. `Config.from_environment()` reads them; keyword arguments override."""
+    """Options of a communicator.
+
+    Each field is an option that :meth:`from_environment` reads from the environment variable
+    ``RINGCOMM_<NAME>``; docs/options.md has the meanings. ``Communicator(comm, config)`` uses the
+    values of rank 0, except for options that each rank keeps, for example `timeline`.
+
+    Parameters
+    ----------
+    algorithm, segment_bytes, ... : str, int, float or bool
+        The options; the type is that of the default.
+
+    Raises
+    ------
+    ValueError
+        A value is invalid for its option.
+
+    Examples
+    --------
+    >>> config = ringcomm.Config(algorithm="ring", stall_warn_seconds=10.0)
+    >>> with ringcomm.Communicator(config=config) as ring:
+    ...     print(ring.allreduce(np.ones(4)).sum())
+    8.0
+    """
 
     algorithm: str = _option(
-        "", "of all-reduces that name none, where it can run; empty: chosen by rules and the model. Adasum has its own"
+        "",
+        "algorithm of all-reduces that do not name one, if it supports them; empty: chosen by tuning rules and the "
+        "network model. Adasum ignores it",
     )
-    segment_bytes: int = _option(0, "buffers are sent in pieces of this size; 0: chosen by the model", parse=parse_size)
+    segment_bytes: int = _option(
+        0, "size in bytes of the segments in which buffers are sent; 0: chosen by the model", parse=parse_size
+    )
     node_segment_bytes: int = _option(
-        256 << 10, "piece of a buffer that goes through shared memory at once", parse=parse_size, least=1
+        256 << 10, "size in bytes of the segments that pass through shared memory", parse=parse_size, least=1
     )
-    window: int = _option(0, "pieces in flight; 0: chosen by the model")
-    check: bool = _option(True, "ordered calls compare dtype, shape, op and root between ranks before data moves")
+    window: int = _option(0, "number of segments in flight; 0: chosen by the model")
+    check: bool = _option(True, "ranks compare dtype, shape, op and root of ordered calls before data moves")
     replica_check: str = _option(
         "warn",
         "ranks compare the parameters of distributed optimizers after the first step, every 1,000 steps and after "
-        "state_dict(): warn, error, off, or how many steps apart (100, error:100)",
+        "state_dict(): warn, error, off, or the number of steps between checks (100, error:100)",
         parse=parse_replica_check,
     )
     shared_memory: str = _option(
-        "auto", "ranks of one host share memory: auto, off, or on (an error if it cannot be had)", parse=parse_switch
+        "auto", "ranks of one host share memory: auto, off, or on (an error if they cannot)", parse=parse_switch
     )
-    cuda_library: str = _option("libcuda.so.1", "CUDA's driver, loaded when the first array of a GPU comes", own=True)
-    nccl_library: str = _option("libnccl.so.2", "NCCL, used where every rank has a GPU of its own", own=True)
+    cuda_library: str = _option("libcuda.so.1", "file of CUDA's driver, loaded for the first GPU array", own=True)
+    nccl_library: str = _option("libnccl.so.2", "file of NCCL, used if each rank has a separate GPU", own=True)
     gpu_route: str = _option(
         "auto",
-        "how arrays of GPUs travel: auto, staging (through the host's memory), aware (an MPI that takes addresses of "
-        "GPUs), levels (slices between hosts), ipc (kernels that read all ranks' memory) or nccl; an error where ranks "
-        "cannot go it",
+        "route of GPU arrays: auto, staging (through host memory), aware (GPU-aware MPI), levels (slices between "
+        "hosts), ipc (kernels that read all ranks' memory) or nccl; an error if the ranks cannot use it",
         parse=parse_gpu_route,
     )
     fusion_bytes: int = _option(
         64 << 20,
-        "named operations are fused into buffers of at most this size; 0: not at all",
+        "named operations are fused into buffers of at most this size in bytes; 0: no fusion",
         "HOROVOD_FUSION_THRESHOLD",
         parse=parse_size,
     )
     cache_capacity: int = _option(
-        4096, "names remembered, so that agreement on them is short; 0: none", "HOROVOD_CACHE_CAPACITY"
+        4096, "number of names that ranks cache, to agree on named operations faster; 0: none", "HOROVOD_CACHE_CAPACITY"
     )
     stall_warn_seconds: float = _option(
-        60.0, "warn when an operation waits this long for other ranks; 0: never", "HOROVOD_STALL_CHECK_TIME_SECONDS"
+        60.0,
+        "warn when an operation waits this long, in seconds, for other ranks; 0: never",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS",
     )
     stall_fail_seconds: float = _option(
         0.0,
-        "fail a named operation that waits this long for other ranks; 0: never",
+        "fail a named operation that waits this long, in seconds, for other ranks; 0: never",
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     )
     shared_allocator: bool = _option(
         True,
-        "torch makes big gradients, and tensors of process groups, in memory that the ranks of a host share, where "
-        "that can be had: none is copied",
+        "torch allocates large gradients, and tensors of process groups, in memory that the ranks of a host share, if "
+        "possible; this saves a copy",
     )
     mpi_threads: bool = _option(
         True,
-        "a thread of ours drives MPI in the background, if MPI allows it; off: the program's own threads do",
+        "a thread of ringcomm drives MPI in the background, if MPI allows it; off: the program's threads do",
         own=True,
     )
     bind: bool = _option(
-        True, "ranks of a host that may run on the same cores, and on as many as they are, get a share of them each"
+        True,
+        "bind ranks to equal shares of their host's cores, unless the launcher has bound them or there are fewer cores",
     )
     survive: bool = _option(
         False,
-        "a rank that ends by an exception or exit status leaves the others running, instead of ending the job; set by "
-        "ringrun --survive",
+        "the job continues if a rank ends by an exception or exit status; set by ringrun --survive",
         own=True,
     )
     check_launcher: bool = _option(
         True,
-        "error where a launcher has started more ranks than MPI knows (srun without the PMI plugin of this MPI, the "
-        "mpiexec of another MPI); off: each such process is a job of one rank",
+        "raise an error if the launcher has started more ranks than MPI reports (srun without the PMI plugin of this "
+        "MPI, or mpiexec of another MPI); off: each process is then a job of one rank",
         own=True,
     )
     time_slice: float = _option(
         1e-4,
-        "seconds that our threads run before others that want their core have it; 0: as the system has it",
+        "time slice of ringcomm's threads, in seconds (needs Linux 6.12); 0: the system's default",
         own=True,
     )
     thread_affinity: str = _option(
         "",
-        "cores for that thread, such as 0,2,4,6: one for each local rank; empty: any",
+        "cores of ringcomm's background thread, one for each local rank, for example 0,2,4,6; empty: any",
         "HOROVOD_THREAD_AFFINITY",
         parse=parse_cores,
         own=True,
     )
     tune: str = _option(
         "auto",
-        "measure the network: auto (when ranks of several hosts first meet; kept for later jobs), on (each time), off",
+        "measure the network: auto (in the first job on several hosts; saved for later jobs), on (each time), off",
         parse=parse_switch,
     )
-    tuning_file: str = _option("", "JSON file with rules that go before the model (docs/tuning.md)", parse=rules.read)
-    alpha: float = _option(0.0, "network between hosts: seconds until a short message has come; 0: measured")
+    tuning_file: str = _option(
+        "", "JSON file with rules that take precedence over the model (docs/tuning.md)", parse=rules.read
+    )
+    alpha: float = _option(0.0, "between hosts: latency of a short message, in seconds; 0: measured")
     beta: float = _option(0.0, "between hosts: seconds per byte; 0: measured")
     gap: float = _option(0.0, "between hosts: seconds for each further message of a round; 0: measured")
     hidden: float = _option(
-        0.0, "between hosts: seconds of sending that a link makes up for after a pause; 0: measured"
+        0.0, "between hosts: latency, in seconds, that a link hides behind transfers after a pause; 0: measured"
     )
-    host_alpha: float = _option(0.0, "messages inside a host: seconds until a short one has come; 0: measured")
-    host_beta: float = _option(0.0, "messages inside a host: seconds per byte; 0: measured")
+    host_alpha: float = _option(0.0, "inside a host: latency of a short message, in seconds; 0: measured")
+    host_beta: float = _option(0.0, "inside a host: seconds per byte; 0: measured")
     gamma: float = _option(0.0, "seconds per byte reduced; 0: measured")
     copy: float = _option(0.0, "seconds per byte copied in memory; 0: measured")
     timeline: str = _option(
         "",
-        "file for a Chrome trace of everything from init() on; {rank} in it: one per rank, else rank 0's",
+        "file for a Chrome trace from init() on, by rank 0, or by each rank if the name contains {rank}",
         "HOROVOD_TIMELINE",
         parse=parse_trace,
         own=True,
     )
     timeline_mark_cycles: bool = _option(
         False,
-        "mark in the timeline each round of agreement on named operations",
+        "mark each round of agreement on named operations in the timeline",
         "HOROVOD_TIMELINE_MARK_CYCLES",
         own=True,
     )
-    stats: bool = _option(
-        False, "look at clocks for ringcomm.stats(), and print rank 0's table of what it has moved when it ends"
-    )
+    stats: bool = _option(False, "include times in ringcomm.stats(), and print rank 0's statistics when it ends")
     log_level: str = _option(
-        "warning", "of the Python logger 'ringcomm'", "HOROVOD_LOG_LEVEL", parse=parse_level, own=True
+        "warning", "level of the Python logger 'ringcomm'", "HOROVOD_LOG_LEVEL", parse=parse_level, own=True
     )
 
     def __post_init__(self) -> None:
@@ -207,8 +243,25 @@ class Config:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None, **overrides: Any) -> Config:
-        """Reads the options from environment variables. Raises ValueError that names a variable with an invalid
-        value."""
+        """Reads the options from environment variables.
+
+        Parameters
+        ----------
+        environment : Mapping[str, str] | None
+            Variables by name; None: ``os.environ``.
+        **overrides : Any
+            Options that take precedence over the variables.
+
+        Returns
+        -------
+        Config
+            The options; those that are not set have their defaults.
+
+        Raises
+        ------
+        ValueError
+            A variable has an invalid value; the message names it.
+        """
         environment = os.environ if environment is None else environment
         values: dict[str, Any] = {}
         for option in dataclasses.fields(cls):
@@ -220,29 +273,57 @@ class Config:
                         raise ValueError(f"{variable}={environment[variable]!r}: {error}") from None
                     break
         ours = {option.name for option in dataclasses.fields(cls) if _variables(option)[0] in environment}
-        switches = {name: value for name, value in horovod_options.switched(environment).items() if name not in ours}
+        switches = {
+            name: value for name, value in horovod_options.switch_values(environment).items() if name not in ours
+        }
         return cls(**(values | switches | overrides))
 
     def network(self) -> _core.Network:
-        """Returns the parameters of the model: values that are set or measured, and defaults for the rest."""
+        """Returns the parameters of the network model: set or measured values, else defaults."""
         return _core.Network(**{name: getattr(self, name) or guess for name, guess in NETWORK.items()})
 
     def channel(
         self, hosts: Sequence[int], own: _core.CustomAlgorithms | None = None, account: _core.Account | None = None
     ) -> _core.ChannelConfig:
-        """Returns the options in the form that a channel takes. Raises ValueError if the tuning file cannot be used.
+        """Returns the options in the form that a channel takes.
 
-        Args:
-            hosts: the host of each rank.
-            own: custom algorithms.
-            account: counts the calls.
+        Parameters
+        ----------
+        hosts : Sequence[int]
+            The host of each rank.
+        own : _core.CustomAlgorithms | None
+            Custom algorithms.
+        account : _core.Account | None
+            Counts the calls.
+
+        Returns
+        -------
+        _core.ChannelConfig
+            The options of the core.
+
+        Raises
+        ------
+        ValueError
+            The tuning file cannot be used.
         """
         return _core.ChannelConfig(self, self.network(), hosts, rules.parse(self.tuning_file), own, account)
 
     def agreed(self, all_configs: list[Config], rank: int) -> Config:
-        """Returns the options that this rank uses: rank 0's values, except for options that each rank keeps.
+        """Returns the options that this rank uses: rank 0's, except those that each rank keeps.
 
-        Rank 0 logs one warning if other ranks have different values. `all_configs`: the options of all ranks.
+        Rank 0 logs one warning if other ranks have different values.
+
+        Parameters
+        ----------
+        all_configs : list[Config]
+            The options of all ranks.
+        rank : int
+            This rank.
+
+        Returns
+        -------
+        Config
+            The options of this rank.
         """
         first = all_configs[0]
         shared = [option.name for option in dataclasses.fields(self) if not option.metadata["own"]]
@@ -255,7 +336,7 @@ class Config:
                         f"{name} = {getattr(first, name)!r} (ranks {', '.join(map(str, others))} had other values)"
                     )
             if notes:
-                logger.warning("ranks were configured differently; rank 0's settings are used: %s", "; ".join(notes))
+                logger.warning("ranks have different options; the values of rank 0 are used: %s", "; ".join(notes))
         return dataclasses.replace(self, **{name: getattr(first, name) for name in shared})
 
 
@@ -280,29 +361,29 @@ OTHER_VARIABLES = (
 )
 _TESTS = "RINGCOMM_TEST_"  # prefix of variables of the tests
 
-_unknown_noted = False
+_unknown_logged = False
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Returns one line for each RINGCOMM_ variable that is no option; the line names the nearest option."""
+    """Returns a line for each RINGCOMM_ variable that is not an option, with the nearest option."""
     known = [_variables(option)[0] for option in dataclasses.fields(Config)] + list(OTHER_VARIABLES)
     return [
-        f"{name} is no option of ringcomm{nearest(name, known)}"
+        f"{name} is not an option of ringcomm{nearest(name, known)}"
         for name in sorted(environment)
         if name.startswith("RINGCOMM_") and not name.startswith(_TESTS) and name not in known
     ]
 
 
-def note_unknown(environment: Mapping[str, str], rank: int = 0) -> None:
-    """Logs unknown variables, once per process and only on rank 0 of the process's first communicator."""
-    global _unknown_noted
-    if not _unknown_noted and rank == 0 and (lines := unknown_variables(environment)):
-        logger.warning("set, but without effect: %s. `ringcomm info` lists the options", "; ".join(lines))
-    _unknown_noted = True
+def log_unknown(environment: Mapping[str, str], rank: int = 0) -> None:
+    """Logs unknown variables if `rank` is 0. Only the first call in a process has an effect."""
+    global _unknown_logged
+    if not _unknown_logged and rank == 0 and (lines := unknown_variables(environment)):
+        logger.warning("environment variables without effect (docs/options.md lists all options): %s", "; ".join(lines))
+    _unknown_logged = True
 
 
 def options() -> list[dict[str, Any]]:
-    """Returns all options as rows (name, default, variables, meaning), for documentation and `ringcomm info`."""
+    """Returns all options as rows (name, default, variables, meaning), for the documentation."""
     return [
         {
             "name": option.name,

@@ -1,4 +1,4 @@
-"""Parses values of options. Each function raises ValueError for an invalid text. config.py uses them."""
+"""Parses values of options for config.py. Each function raises ValueError for an invalid text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLICA_CHECK_EVERY = 1000  # default number of steps between two checks
 
 
 def replica_check(text: str) -> tuple[str, int]:
-    """Parses a value of the option. Returns ("warn" or "error", steps between two checks; 0: no checks)."""
+    """Parses a value of the option to ("warn" or "error", steps between checks; 0: no checks)."""
     value = text.strip().lower()
     mode, _, number = value.partition(":")
     if value.isdecimal():
@@ -53,7 +53,7 @@ def replica_check(text: str) -> tuple[str, int]:
         return mode, int(number) if number else REPLICA_CHECK_EVERY
     if not number and mode not in ("1", "on", "true", "yes") and not parse_flag(mode):
         return "warn", 0
-    raise ValueError("expected warn, error, off, a number of steps, or warn: or error: and a number of steps")
+    raise ValueError("expected warn, error, off, a number of steps, warn:STEPS or error:STEPS")
 
 
 def parse_replica_check(text: str) -> str:
@@ -62,5 +62,5 @@ def parse_replica_check(text: str) -> str:
 
 
 def parse_trace(text: str) -> str:
-    """Returns the file of a timeline. Horovod's "DYNAMIC" gives "": the program starts the timeline itself."""
+    """Returns the file; "" for Horovod's "DYNAMIC": the program starts the timeline later."""
     return "" if text == "DYNAMIC" else text

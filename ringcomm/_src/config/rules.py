@@ -20,8 +20,8 @@ _UNREAD = "!"  # prefix of the message that `read` returns for a file that canno
 def read(file: str) -> str:
     """Returns the rules of a file as a text.
 
-    If the file cannot be used, returns a text with the reason. `parse` then raises it on every rank, after the ranks
-    have exchanged their options.
+    If the file cannot be used, returns a text with the reason. `parse` then raises it on every
+    rank, after the ranks have exchanged their options.
     """
     try:
         text = json.dumps(json.loads(Path(file).read_text(encoding="utf-8")))
@@ -32,36 +32,39 @@ def read(file: str) -> str:
 
 
 def parse(text: str) -> list[_core.Rule]:
-    """Parses the text that `read` returned; "" has no rules. Raises ValueError if the file cannot be used."""
+    """Parses the text that `read` returned; "" has no rules.
+
+    Raises ValueError if the file cannot be used.
+    """
     if text.startswith(_UNREAD):
         raise ValueError(f"RINGCOMM_TUNING_FILE={text.removeprefix(_UNREAD)}")
     document = json.loads(text) if text else []
-    listed = document.get("rules") if isinstance(document, dict) else document
-    if not isinstance(listed, list):
+    entries = document.get("rules") if isinstance(document, dict) else document
+    if not isinstance(entries, list):
         raise ValueError('expected a list of rules, or {"rules": [...]}')
-    return [_rule(one, index) for index, one in enumerate(listed)]
+    return [_rule(entry, index) for index, entry in enumerate(entries)]
 
 
-def _rule(given: Any, index: int) -> _core.Rule:
+def _rule(entry: Any, index: int) -> _core.Rule:
     where = f"rule {index + 1}"
-    if not isinstance(given, dict) or set(given) - set(FIELDS):
-        raise ValueError(f"{where} has other fields than {', '.join(FIELDS)}: {given}")
-    collective, algorithm = given.get("collective", "allreduce"), given.get("algorithm", "")
+    if not isinstance(entry, dict) or set(entry) - set(FIELDS):
+        raise ValueError(f"{where} must be an object with no other fields than {', '.join(FIELDS)}: {entry}")
+    collective, algorithm = entry.get("collective", "allreduce"), entry.get("algorithm", "")
     if collective not in _core.COLLECTIVES:
-        raise ValueError(f"{where}: no collective {collective!r}; there are {', '.join(_core.COLLECTIVES)}")
+        raise ValueError(f"{where}: unknown collective {collective!r}; known: {', '.join(_core.COLLECTIVES)}")
     try:
         _core.check_algorithm(collective, str(algorithm))
-        segment = parse_size(str(given["segment"])) if "segment" in given else 0
-        from_bytes, to_bytes = _range(given.get("bytes", "-"))
-        from_ranks, to_ranks = _range(given.get("ranks", "-"))
+        segment = parse_size(str(entry["segment"])) if "segment" in entry else 0
+        from_bytes, to_bytes = _range(entry.get("bytes", "-"))
+        from_ranks, to_ranks = _range(entry.get("ranks", "-"))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     return _core.Rule(collective, from_bytes, to_bytes, from_ranks, min(to_ranks, (1 << 31) - 1), algorithm, segment)
 
 
-def _range(given: Any) -> tuple[int, int]:
+def _range(value: Any) -> tuple[int, int]:
     """Parses a range: "64K-1M", "64K-", "-1M", "4K" or 4096. Both ends are included."""
-    low, dash, high = str(given).partition("-")
+    low, dash, high = str(value).partition("-")
     first = parse_size(low) if low.strip() else 0
     if not dash:
         return first, first

@@ -15,9 +15,11 @@ cdef class Account:
         self.it = make_shared[CAccount](timed)
 
     def entries(self) -> list[tuple[str, str, list[int]]]:
-        """Returns (operation, algorithm, numbers) of each entry. The numbers are calls; messages and bytes sent;
-        messages and bytes received; bytes of shared memory; bytes saved by encoding; and in ns: encoding, waiting,
-        submission to completion."""
+        """Returns (operation, algorithm, numbers) of each entry.
+
+        The numbers are calls; messages and bytes sent; messages and bytes received; bytes of shared
+        memory; bytes saved by encoding; and in ns: encoding, waiting, submission to completion.
+        """
         cdef vector[shared_ptr[CEntry]] found = self.it.get().entries()
         return [(found[i].get().operation.decode(), found[i].get().algorithm.decode(), list(found[i].get().numbers()))
                 for i in range(found.size())]

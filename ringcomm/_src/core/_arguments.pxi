@@ -6,7 +6,7 @@ cdef extern from "Python.h":
 
 
 cdef inline bint is_integer(object value, int64_t* into):
-    """Returns True and stores the integer if `value` is an integer of at most 64 bits. Does not raise."""
+    """Returns True and stores the integer if `value` is one of at most 64 bits. Never raises."""
     cdef int overflow = 0
     if type(value) is not int:
         if type(value) is bool or not PyIndex_Check(value):
@@ -17,7 +17,7 @@ cdef inline bint is_integer(object value, int64_t* into):
 
 
 cdef inline int integer_of(object value, str call, str name) except? -1:
-    """Returns an argument as a C int. Raises TypeError if it is not an integer, ValueError if it is out of range."""
+    """Returns an argument as a C int. TypeError: it is no integer; ValueError: out of range."""
     cdef int64_t number
     if type(value) is int and is_integer(value, &number) and number == <int>number:
         return <int>number

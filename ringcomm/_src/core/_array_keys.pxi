@@ -9,31 +9,34 @@ cdef extern from "border/array_keys.hpp":
 
 @auto_pickle(True)
 cdef class ArrayKey:
-    """The conditions under which an in-place request for one array also fits another array: its class is `cls`; each
-    attribute in `same` is the identical object; each in `equal` is equal; each method in `holds` returns true, and each
-    in `fails` false. The method `address` returns the array's address."""
+    """The conditions under which an in-place request for one array also fits another array.
+
+    The class is `cls`. Each attribute in `identical` is the identical object, and each in `equal`
+    is equal. Each method in `true_methods` returns true, and each in `false_methods` returns false.
+    The method `address` returns the array's address.
+    """
     cdef object cls, address
-    cdef tuple same, equal, holds, fails
+    cdef tuple identical, equal, true_methods, false_methods
 
-    def __init__(self, cls: type, dict same, dict equal, tuple holds, tuple fails, str address):
-        self.cls, self.address, self.holds, self.fails = cls, address, holds, fails
-        self.same, self.equal = tuple(same.items()), tuple(equal.items())
+    def __init__(self, cls: type, dict identical, dict equal, tuple true_methods, tuple false_methods, str address):
+        self.cls, self.address, self.true_methods, self.false_methods = cls, address, true_methods, false_methods
+        self.identical, self.equal = tuple(identical.items()), tuple(equal.items())
 
-    cpdef Py_ssize_t of(self, array: Any) except? -2:  # its address; -1: no match
-        """Returns the address of `array`, or -1 if it does not match."""
-        cdef tuple wanted
+    cpdef Py_ssize_t address_if_match(self, array: Any) except? -2:
+        """Returns the address of `array`; -1 if `array` does not match."""
+        cdef tuple expected
         if type(array) is not self.cls:
             return -1
-        for wanted in self.same:
-            if getattr(array, wanted[0]) is not wanted[1]:
+        for expected in self.identical:
+            if getattr(array, expected[0]) is not expected[1]:
                 return -1
-        for wanted in self.equal:
-            if getattr(array, wanted[0]) != wanted[1]:
+        for expected in self.equal:
+            if getattr(array, expected[0]) != expected[1]:
                 return -1
-        for method in self.holds:
+        for method in self.true_methods:
             if not call_method(array, method):
                 return -1
-        for method in self.fails:
+        for method in self.false_methods:
             if call_method(array, method):
                 return -1
         return call_method(array, self.address)
@@ -64,22 +67,22 @@ cdef struct DlpackExchange:  # version 1 of DLPack's table of C functions
 
 
 cdef class DlpackKey(ArrayKey):
-    """A key for C-contiguous arrays in host memory whose class provides DLPack's table of functions."""
+    """A key for C-contiguous host arrays whose class has DLPack's table of functions."""
     cdef int (*tensor_of)(void* array, DlpackTensor* tensor) noexcept
     cdef uint8_t code, bits
     cdef vector[int64_t] shape
 
-    def __init__(self, array: Any, tuple fails):
-        super().__init__(type(array), {}, {}, (), fails, "")
+    def __init__(self, array: Any, tuple false_methods):
+        super().__init__(type(array), {}, {}, (), false_methods, "")
         cdef DlpackExchange* exchange = <DlpackExchange*>PyCapsule_GetPointer(
             array.__dlpack_c_exchange_api__, "dlpack_exchange_api")
         if exchange.major != 1 or not exchange.tensor_of:
-            raise BufferError(f"version {exchange.major} of DLPack")
+            raise BufferError(f"version {exchange.major} of DLPack is not supported")
         self.tensor_of = exchange.tensor_of
         cdef DlpackTensor tensor
         if self.tensor_of(<void*>array, &tensor) != 0:
             PyErr_Clear()
-            raise BufferError("DLPack cannot describe it")
+            raise BufferError("DLPack cannot describe the array")
         self.code, self.bits = tensor.code, tensor.bits
         self.shape.assign(tensor.shape, tensor.shape + tensor.ndim)
 
@@ -94,7 +97,7 @@ cdef class DlpackKey(ArrayKey):
             stride *= max(tensor.shape[i], 1)
         return True
 
-    cpdef Py_ssize_t of(self, array) except? -2:
+    cpdef Py_ssize_t address_if_match(self, array) except? -2:
         cdef DlpackTensor tensor
         if type(array) is not self.cls:
             return -1
@@ -103,7 +106,7 @@ cdef class DlpackKey(ArrayKey):
             return -1
         if not self.fits(tensor):
             return -1
-        for method in self.fails:
+        for method in self.false_methods:
             if call_method(array, method):
                 return -1
         return <Py_ssize_t>tensor.data + <Py_ssize_t>tensor.offset
@@ -116,7 +119,7 @@ cdef class NdarrayKey(ArrayKey):
     def __init__(self, array):
         self.kind.learn(<PyObject*>array, array.shape)
 
-    cpdef Py_ssize_t of(self, array) except? -2:
+    cpdef Py_ssize_t address_if_match(self, array) except? -2:
         return <Py_ssize_t>data_of(<PyObject*>array) if self.kind.fits(<PyObject*>array, True) else -1
 
 

@@ -1,6 +1,6 @@
 # The cache of prepared calls, for all ordered collectives. A call on a NumPy array finds its entry
-# by the fields of the array's struct; the rest of the call is already prepared. This path matters
-# to a tenth of a microsecond.
+# by the fields of the array's struct; the rest of the call is already prepared. Every tenth of
+# a microsecond counts on this path.
 from numpy import empty as new_array, ndarray as array_type
 
 cdef extern from "border/call_cache.hpp":
@@ -31,7 +31,7 @@ cdef extern from "border/call_cache.hpp":
 
 
 def array_memory(array: object) -> int:
-    """Returns the address of a NumPy array, several times faster than `array.ctypes.data`. Every call needs it."""
+    """Returns the address of a NumPy array, several times faster than `array.ctypes.data`."""
     if not isinstance(array, array_type):
         raise TypeError(f"a NumPy array is needed, not a {type(array).__name__}")
     return <uintptr_t>data_of(<PyObject*>array)

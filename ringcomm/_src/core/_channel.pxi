@@ -30,18 +30,18 @@ cdef class Channel:
     """One ordered stream of collective calls (csrc/collectives/channel.hpp)."""
     cdef shared_ptr[CChannel] it
     cdef bint busy  # a thread is in a call
-    cdef CallCache known
+    cdef CallCache cache
 
     def __init__(
-            self, Transport transport not None, peers: Sequence[int], int me, int first_tag, int tag_count,
+            self, Transport transport not None, peers: Sequence[int], int rank, int first_tag, int tag_count,
             node: Node | None, int slot, config: ChannelConfig, Worker worker=None):
-        """`worker`: if it has no thread, its sources get turns while a call waits."""
+        """`worker`: if it has no thread, calls run its pending work while they wait."""
         cdef shared_ptr[CWorker] helper
         if worker is not None:
             helper = worker.it
-        self.it = c_make_channel(transport.it, peers, me, first_tag, tag_count, node_of(node), slot, channel_config(config), helper)
+        self.it = c_make_channel(transport.it, peers, rank, first_tag, tag_count, node_of(node), slot, channel_config(config), helper)
 
-    def choose(self, Request request not None) -> str:  # the algorithm for its collective, dtype, op and count
+    def choose(self, Request request not None) -> str:  # algorithm for the request's collective, dtype, op, count
         return c_choose(self.it.get()[0], request.it.call).decode()
 
     def run(self, Request request not None) -> None:
@@ -60,12 +60,12 @@ cdef class Channel:
 
     def run_messages(
             self, Schedule schedule not None, uintptr_t data, size_t nbytes, size_t segment, size_t window) -> None:
-        """Runs the sends and receives of a schedule on a buffer, in segments. It is not a call; benchmarks use it."""
+        """Runs the sends and receives of a schedule, in segments, for benchmarks; not a call."""
         with nogil:
             c_run_messages(self.it.get()[0], schedule.it, data, nbytes, segment, window, interrupted)
 
     cdef int enter(self) except -1:
-        """Marks the channel busy. Raises if another thread is in a call. The GIL makes check and set atomic."""
+        """Marks the channel busy; raises if it is. The GIL makes this atomic."""
         if self.busy:
             raise RuntimeError("another thread is in a call on this communicator; use one communicator per thread")
         self.busy = True
@@ -73,12 +73,13 @@ cdef class Channel:
 
     def try_cached(
             self, int collective, array: Any = None, out: Any = None, root: Any = 0,
-            cache_key: Sequence[int] | None = None, bint here=True, int op=1, double pre=1.0, double post=1.0) -> Any:
-        """Runs a nameless call from the call cache, with the algorithm that the core chooses.
+            cache_key: Sequence[int] | None = None, bint has_result=True, int op=1, double pre=1.0, double post=1.0) -> Any:
+        """Runs a cached call without a name, with the algorithm that the core chooses.
 
-        Returns the result, allocated if `out` is None; without `here` (no result on this rank), None. Returns
-        NotImplemented, without any effect, if the cache has no such call. Returns the received numbers as a list,
-        without running the call, if the preceding exchange gave other numbers than the cached ones.
+        Returns the result, a new array if `out` is None; returns None if `has_result` is False (no
+        result on this rank). If the cache has no matching call, returns NotImplemented without any
+        effect. If the exchange of numbers before the call gives other numbers than the cached ones,
+        returns the received numbers as a list without running the call.
         """
         cdef vector[int64_t] numbers
         cdef int64_t number, root_rank
@@ -93,10 +94,10 @@ cdef class Channel:
                 numbers.push_back(number)
             if numbers.empty():  # an empty key would match entries without a key
                 return NotImplemented
-        cdef CachedCall* cached = self.known.find(collective, <PyObject*>array, numbers)
+        cdef CachedCall* cached = self.cache.find(collective, <PyObject*>array, numbers)
         if cached == NULL or not cached.takes(op, pre, post):
             return NotImplemented
-        if out is not None and here and not (
+        if out is not None and has_result and not (
                 cached.result.fits(<PyObject*>out, True) and
                 cached.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
             return NotImplemented
@@ -106,7 +107,7 @@ cdef class Channel:
         cdef char* given
         cdef char* result
         try:
-            if not here:
+            if not has_result:
                 out = array  # never written
             elif out is None and cached.shape.get() != NULL:
                 out = new_array(<object>cached.shape.get(), <object>cached.given.dtype())
@@ -125,19 +126,21 @@ cdef class Channel:
             raise
         finally:
             self.busy = False
-        return out if here else None
+        return out if has_result else None
 
     def remember(
             self, array: Any, shape: tuple[int, ...] | None, Request request not None,
             exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None, cache_key: Sequence[int] | None = None) -> None:
-        """Adds a call to the cache, for try_cached(). `array`: the caller's array or None; `shape`: shape of the result
-        or None; `exchange`: (request, numbers sent, numbers received) of the preceding exchange; `cache_key`: numbers
-        from the caller that the call depends on."""
+        """Adds a call to the cache, for try_cached().
+
+        `shape`: shape of the result. `exchange`: (request, numbers sent, numbers received) of the
+        exchange before the call. `cache_key`: numbers of the caller on which the call depends.
+        """
         if self.busy:
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             return
-        cdef CachedCall* cached = self.known.renew(request.collective)
+        cdef CachedCall* cached = self.cache.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
         cached.call, cached.span = request.it.call, request.span
         cached.cache_key.clear()
@@ -145,9 +148,9 @@ cdef class Channel:
             cached.cache_key = cache_key
         cached.exchanges = exchange is not None
         if cached.exchanges:
-            first, cached.sent, cached.expected = exchange
+            exchange_request, cached.sent, cached.expected = exchange
             cached.received.resize(cached.expected.size())
-            cached.exchange = (<Request?>first).it.call
+            cached.exchange = (<Request?>exchange_request).it.call
             cached.numbers = cached.expectation()
         if shape is not None:
             dimensions = shape
@@ -157,8 +160,7 @@ cdef class Channel:
         cached.given.learn(<PyObject*>array, dimensions)  # last: find() returns only complete entries
 
     def device_route_statuses(self) -> dict[str, str]:
-        """Returns the routes of calls on GPUs, best first, apart from the one through host memory, each with the reason
-        why it is unusable. Empty until ranks agree, in the first call on GPUs."""
+        """Returns, for each GPU route but staging, best first, why it is unusable ("": usable)."""
         cdef vector[string] route_statuses = c_device_route_statuses(self.it.get()[0])
         return {route_statuses[2 * i].decode(): route_statuses[2 * i + 1].decode() for i in range(route_statuses.size() // 2)}
 

@@ -19,7 +19,7 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         string algorithm
         string device_route
         vector[CRule] rules
-        shared_ptr[const CCustomAlgorithms] own
+        shared_ptr[const CCustomAlgorithms] custom_algorithms
         shared_ptr[CAccount] account
         double stall_warn_seconds
 
@@ -31,13 +31,13 @@ class ChannelConfig(NamedTuple):
     network: Network
     hosts: Sequence[int]  # host of each rank of the transport; empty: each rank has its own
     rules: Sequence[Rule]
-    own: CustomAlgorithms | None = None
-    account: Account | None = None  # one writer at a time; None: a new one
+    custom_algorithms: CustomAlgorithms | None = None
+    account: Account | None = None  # counts the calls, of one thread at a time; None: a new one
     spin_ns: int = 0  # time that a waiting caller spins before it yields its core, in ns
 
 
 class Rule(NamedTuple):
-    """The algorithm and segment of calls within these bounds, which are inclusive; "" and 0: the core chooses."""
+    """The algorithm ("": any) and segment (0: any) of calls within these inclusive bounds."""
 
     collective: str
     from_bytes: int
@@ -49,7 +49,7 @@ class Rule(NamedTuple):
 
 
 cdef class CustomAlgorithms:
-    """The schedules of custom algorithms that this process may run (csrc/collectives/custom_algorithms.hpp)."""
+    """The schedules of custom algorithms (csrc/collectives/custom_algorithms.hpp)."""
     cdef shared_ptr[CCustomAlgorithms] it
 
     def __init__(self):
@@ -67,14 +67,14 @@ cdef CChannelConfig channel_config(it) except *:
     config.node_segment_bytes, config.stall_warn_seconds = options.node_segment_bytes, options.stall_warn_seconds
     config.algorithm, config.device_route = options.algorithm.encode(), options.gpu_route.encode()
     config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
-    if it.own is not None:
-        config.own = <shared_ptr[const CCustomAlgorithms]>(<CustomAlgorithms?>it.own).it
+    if it.custom_algorithms is not None:
+        config.custom_algorithms = <shared_ptr[const CCustomAlgorithms]>(<CustomAlgorithms?>it.custom_algorithms).it
     if it.account is not None:
         config.account = (<Account?>it.account).it
-    for one in it.rules:
-        rule.collective = <Collective>position(COLLECTIVES, one.collective, "collective")
-        rule.from_bytes, rule.to_bytes, rule.segment = one.from_bytes, one.to_bytes, one.segment
-        rule.from_ranks, rule.to_ranks = one.from_ranks, one.to_ranks
-        rule.algorithm = one.algorithm.encode()
+    for given in it.rules:
+        rule.collective = <Collective>position(COLLECTIVES, given.collective, "collective")
+        rule.from_bytes, rule.to_bytes, rule.segment = given.from_bytes, given.to_bytes, given.segment
+        rule.from_ranks, rule.to_ranks = given.from_ranks, given.to_ranks
+        rule.algorithm = given.algorithm.encode()
         config.rules.push_back(rule)
     return config

@@ -1,7 +1,8 @@
-"""The native core, as Python sees it: no policy here. Blocking calls release the GIL.
+"""The interface of the native core. It has no policy. Blocking calls release the GIL.
 
-dtype, op and collective are indices into DTYPES, OPS and COLLECTIVES. Memory is passed as addresses: the caller keeps
-it alive. Errors are ringcomm.errors' exceptions. This file is written by docs/write_stub.py.
+dtype, op and collective are indices into DTYPES, OPS and COLLECTIVES. Memory is passed as
+addresses: the caller keeps it alive. Errors are the exceptions of ringcomm.errors.
+docs/write_stub.py writes this file.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,16 +13,16 @@ from ringcomm._src.config.config import Config
 from ringcomm._src.training.plans import BucketShape
 
 def set_error_types(types: Sequence[type[BaseException]]) -> None:
-    """Sets the exception classes, in the order of ErrorKind (csrc/base/error.hpp). ringcomm.errors calls it once."""
+    """Sets the exception classes in the order of ErrorKind (csrc/base/error.hpp)."""
 
 def watch_exit(main_thread: int) -> None:
     """Enables exit_status(). `main_thread`: the main thread's identifier, from threading."""
 
 def exit_status() -> int:
-    """Returns, in atexit's functions, the status of the SystemExit that ends the interpreter; 0 if there is none."""
+    """Returns the status of the SystemExit that ends the interpreter, else 0; for atexit."""
 
 def end_without_mpi(status: int) -> None:
-    """Ends the process with this status when Python has ended, before exit functions registered earlier (MPI's)."""
+    """Makes the process end with this status after Python, but before MPI's exit functions."""
 
 def enter_child(make_error: Callable[[], Exception]) -> None:
     """Marks this process as a forked child: handles raise the error that `make_error` returns."""
@@ -52,7 +53,7 @@ class AlgorithmInfo(NamedTuple):
     summary: str
 
 class Network(NamedTuple):
-    """The cost model of schedules: seconds per message, byte sent, byte reduced, byte copied (schedule/network.hpp)."""
+    """The cost model: seconds per message, and per byte sent, reduced, copied (network.hpp)."""
 
     alpha: float
     beta: float
@@ -96,24 +97,29 @@ class Schedule:
 
 def algorithms() -> list[AlgorithmInfo]: ...
 def check_algorithm(collective: str, name: str, size: int = 0) -> None:
-    """Raises ValueError unless `name` is "shared" or a built-in algorithm for `size` ranks (0: any number)."""
+    """Raises ValueError unless `name` is "shared" or built in, for `size` ranks (0: any)."""
 
 def schedule(collective: str, algorithm: str, rank: int, size: int, root: int = 0) -> Schedule: ...
 def prove(schedules: Sequence[Schedule]) -> str | None:
-    """Returns None if proved, else the reason. Decides open operand orders: the lowest rank's data comes first."""
+    """Returns None if the schedules are proved, else the reason why not.
+
+    Sets the operand orders that are None: the operand with the lowest rank's data is the first.
+    """
 
 def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
-    """Returns, as `[r][i][b]`, how complete (0 to 1) block `b` of rank `r` is when its round `i` begins. The last entry
-    of each rank is for the end. Raises ValueError if ranks deadlock."""
+    """Returns at [r][i][b] how complete (0 to 1) block b of rank r is when round i begins.
+
+    The last entry of each rank is for the end. Raises ValueError if ranks deadlock.
+    """
 
 def digest(schedules: Sequence[Schedule]) -> bytes:
     """Returns a hash of 16 bytes, equal only for equal schedules of all ranks."""
 
 def price(schedules: Sequence[Schedule], nbytes: int, network: Network, segment: int = 0, window: int = 1) -> Price:
-    """Prices the schedules of all ranks, each on a separate host. segment: bytes of an instance; 0: one instance."""
+    """Prices the schedules of ranks on separate hosts. segment: bytes; 0: all data in one."""
 
 class Menu:
-    """The priced algorithms and routes for a collective on a group of ranks (csrc/collectives/choose.hpp)."""
+    """The priced algorithms and routes of a collective (csrc/collectives/choose.hpp)."""
     def __init__(self, collective: str, size: int, hosts: Sequence[int] | None, network: Network) -> None:
         """hosts: the host of each rank; None: each rank has its own."""
     def options(
@@ -126,8 +132,11 @@ class Menu:
         window: int = 0,
         wire: int = 0,
     ) -> list[Option]:
-        """Returns the options for `name` ("": all), each with its cheapest cut. segment, window: fixed values; 0: free.
-        memory: include routes through shared memory. wire: wire format of float32 (wire_code)."""
+        """Returns the options for `name` ("": all), each with its cheapest segment and window.
+
+        segment, window: fixed values; 0: cheapest. memory: include routes through shared memory.
+        wire: wire format of float32 (wire_code).
+        """
 
 def reduces(dtype: int, op: int) -> bool: ...  # True if the dtype supports the elementwise op
 def kernel_reduce(dtype: int, op: int, target: int, first: int, second: int, count: int) -> None: ...
@@ -145,7 +154,7 @@ def kernel_reduce_many(
 ) -> None: ...
 def kernel_cast(to: int, target: int, source_dtype: int, source: int, count: int) -> None: ...
 def kernel_copy(target: int, source: int, nbytes: int, stream: bool = False) -> None: ...
-def digests(addresses: Sequence[int], nbytes: Sequence[int]) -> bytes: ...  # one uint64 for each (kernels/digest.hpp)
+def digests(addresses: Sequence[int], nbytes: Sequence[int]) -> bytes: ...  # a uint64 per array (kernels/digest.hpp)
 def instruction_set() -> str: ...
 
 class TraceEvent(NamedTuple):
@@ -154,7 +163,7 @@ class TraceEvent(NamedTuple):
     bytes: int
     rank: int
     thread: int  # 0: caller, 1: worker
-    lane: int  # index in a pipeline whose lanes overlap in time; -1: none
+    lane: int  # row of the timeline, for phases that overlap in time; -1: none
     category: str  # see the list in csrc/base/trace.hpp
     name: str
     detail: str  # for "run": the algorithm or route that ran: "ring", "shared", "local" ...
@@ -179,7 +188,7 @@ class TraceText:
 def trace_dropped() -> int: ...
 def wire_formats() -> tuple[str, ...]: ...
 def wire_code(name: str, mode: int = -1, group: int = -1, amount: float = -1) -> int:
-    """Returns the core's code of a wire format. Negative arguments select defaults. ValueError: unknown format."""
+    """Returns a wire format's code. Negative values: its defaults. ValueError: unknown format."""
 
 def wire_ratio(code: int, dtype: int) -> float:
     """Returns the bytes sent for each byte of this dtype; 1: elements are not encoded."""
@@ -204,11 +213,11 @@ class Codec:
     def __init__(self, code: int, dtype: int, feedback: Feedback | None = None) -> None: ...
     def capacity(self, count: int) -> int: ...
     def encode(self, block: int, count: int, wire: int) -> int:
-        """Encodes a block and returns the number of bytes. The block gets the values that they decode to."""
+        """Encodes a block; writes the decoded values to the block. Returns the encoded bytes."""
     def decode(self, wire: int, nbytes: int, block: int, count: int, add: bool) -> None: ...
 
 def open_devices(library: str, nccl: str) -> int:
-    """Loads CUDA's driver once. Returns the number of GPUs; raises ValueError if there is none. nccl: its library."""
+    """Loads CUDA's driver once; returns the number of GPUs. ValueError: there is no driver."""
 
 def give_kernels(module: str, image: bytes) -> None:
     """Sets the PTX of a module; must be called before any array of a GPU is used."""
@@ -226,27 +235,27 @@ def device_arrange(
     size: int,
     stream: int,
 ) -> None:
-    """Copies elements of `size` bytes between strided arrays (strides in bytes), in stream order; does not block."""
+    """Copies elements of `size` bytes between arrays with strides in bytes, in stream order."""
 
 def device_pack(
     device: int, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], dtype: int, stream: int
 ) -> None:
-    """Copies arrays of a dtype (index in DTYPES) in stream order, with one kernel for up to 128 arrays."""
+    """Copies arrays of a dtype (index in DTYPES) in stream order, up to 128 in one kernel."""
 
 def device_of(address: int) -> int: ...  # the GPU that has this memory; -1: none
 def device_capturing(device: int, stream: int) -> bool:
     """Returns True if the stream is being captured into a CUDA graph."""
 
 class DeviceOrder:
-    """The stream order of one call's buffers on a device: they are ready after the work that the streams hold now."""
+    """The stream order of a call: its buffers are ready after the streams' work so far."""
     def __init__(self, device: int, streams: Sequence[int], host_output: bool = False) -> None: ...
     def join(self, stream: int) -> None:
-        """Makes later work on the stream wait for the result. Call it after the call has ended; does not block."""
+        """Makes later work on the stream wait for the result of the ended call; does not block."""
     def hold(self, stream: int) -> None:
         """Makes later work on the stream wait until the buffers are ready; does not block."""
     def wait(self) -> None: ...  # after the call has ended: blocks until its result is ready
     def over(self) -> bool:
-        """Returns True if the result is ready and the buffers may be freed. Call it after the call has ended."""
+        """Returns True if the result of the ended call is ready, and buffers may be freed."""
 
 class DeviceMemory:
     """GPU memory, which is freed with this object."""
@@ -259,7 +268,8 @@ class DeviceMemory:
 class Request:
     """One call with its arguments, for a channel, a queue, or the engine.
 
-    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
+    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered
+    call).
     """
 
     finish: Any
@@ -301,7 +311,7 @@ class Request:
     algorithm: str  # "": the core chooses
 
 def array_memory(array: object) -> int:
-    """Returns the address of a NumPy array, several times faster than `array.ctypes.data`. Every call needs it."""
+    """Returns the address of a NumPy array, several times faster than `array.ctypes.data`."""
 
 class ThreadsHub:
     ...
@@ -327,14 +337,14 @@ class Transport:
         any_source: int,
         undefined: int,
     ) -> Transport:
-        """Makes a transport through MPI. ringcomm._src.platform.mpi_library.describe returns the keyword arguments."""
+        """Makes a transport through MPI; platform.mpi_library.describe returns the keywords."""
     @staticmethod
     def threads(hub: ThreadsHub, rank: int) -> Transport: ...
     rank: int
     size: int
     tag_limit: int
     def counts(self) -> tuple[list[int], list[int]]:
-        """Returns the numbers of messages sent to each rank and received from each rank, since its creation."""
+        """Returns the numbers of messages sent to and received from each rank since creation."""
 
 class Processes:
     """A set of this host's processes, by id, that detects which of them ended."""
@@ -353,7 +363,7 @@ class Node:
     size: int
     def reserve_leader_scratch(self, slot: int) -> None: ...  # for consistency checks between hosts
     def kill(self, rank: int) -> None:
-        """Simulates the death of a rank, if ranks are threads: it sends and receives nothing more."""
+        """Simulates the death of a rank, if ranks are threads: the rank no longer communicates."""
     def watch(self, pidfds: Sequence[int]) -> None: ...
     def dead(self) -> list[int]: ...
     def allocate(self, nbytes: int) -> tuple[int, int]: ...  # (offset, address)
@@ -371,12 +381,14 @@ class SharedMemory:
 def start_guardian(
     guarded: Sequence[tuple[int, int, str]], to: int, after: int, grace: int, command: Sequence[str]
 ) -> int:
-    """Forks the guardian, which reports the first rank of this host that ends, and ends the job. `guarded`: (pidfd,
-    connection, line) of each rank; the other arguments are those of DeathAction (csrc/shm/guardian.hpp). Returns the
-    guardian's process id."""
+    """Forks the guardian, which reports the first rank of this host that ends, and ends the job.
+
+    `guarded`: (pidfd, connection, line) of each rank. The other arguments are those of DeathAction
+    (csrc/shm/guardian.hpp). Returns the guardian's process id.
+    """
 
 def set_time_slice(ns: int) -> bool:
-    """Sets the time slice of this thread and of threads that it starts (csrc/base/time_slice.hpp)."""
+    """Sets the time slice of this thread and of threads that it starts (base/time_slice.hpp)."""
 
 class Worker:
     ...
@@ -389,9 +401,11 @@ class Account:
     """Counts of messages, bytes and time, by operation and algorithm (csrc/base/account.hpp)."""
     def __init__(self, timed: bool) -> None: ...
     def entries(self) -> list[tuple[str, str, list[int]]]:
-        """Returns (operation, algorithm, numbers) of each entry. The numbers are calls; messages and bytes sent;
-        messages and bytes received; bytes of shared memory; bytes saved by encoding; and in ns: encoding, waiting,
-        submission to completion."""
+        """Returns (operation, algorithm, numbers) of each entry.
+
+        The numbers are calls; messages and bytes sent; messages and bytes received; bytes of shared
+        memory; bytes saved by encoding; and in ns: encoding, waiting, submission to completion.
+        """
 
 class ChannelConfig(NamedTuple):
     """The configuration of a channel, or of an engine and its channels."""
@@ -400,12 +414,12 @@ class ChannelConfig(NamedTuple):
     network: Network
     hosts: Sequence[int]  # host of each rank of the transport; empty: each rank has its own
     rules: Sequence[Rule]
-    own: CustomAlgorithms | None = None
-    account: Account | None = None  # one writer at a time; None: a new one
+    custom_algorithms: CustomAlgorithms | None = None
+    account: Account | None = None  # counts the calls, of one thread at a time; None: a new one
     spin_ns: int = 0  # time that a waiting caller spins before it yields its core, in ns
 
 class Rule(NamedTuple):
-    """The algorithm and segment of calls within these bounds, which are inclusive; "" and 0: the core chooses."""
+    """The algorithm ("": any) and segment (0: any) of calls within these inclusive bounds."""
 
     collective: str
     from_bytes: int
@@ -416,7 +430,7 @@ class Rule(NamedTuple):
     segment: int
 
 class CustomAlgorithms:
-    """The schedules of custom algorithms that this process may run (csrc/collectives/custom_algorithms.hpp)."""
+    """The schedules of custom algorithms (csrc/collectives/custom_algorithms.hpp)."""
     def __init__(self) -> None: ...
     def add(self, name: str, schedule: Schedule) -> None: ...
 
@@ -428,7 +442,7 @@ class Channel:
         self,
         transport: Transport,
         peers: Sequence[int],
-        me: int,
+        rank: int,
         first_tag: int,
         tag_count: int,
         node: Node | None,
@@ -436,12 +450,12 @@ class Channel:
         config: ChannelConfig,
         worker: Worker | None = None,
     ) -> None:
-        """`worker`: if it has no thread, its sources get turns while a call waits."""
-    def choose(self, request: Request) -> str: ...  # the algorithm for its collective, dtype, op and count
+        """`worker`: if it has no thread, calls run its pending work while they wait."""
+    def choose(self, request: Request) -> str: ...  # algorithm for the request's collective, dtype, op, count
     def run(self, request: Request) -> None:
         """Runs a call. Ctrl-C raises KeyboardInterrupt and breaks the channel."""
     def run_messages(self, schedule: Schedule, data: int, nbytes: int, segment: int, window: int) -> None:
-        """Runs the sends and receives of a schedule on a buffer, in segments. It is not a call; benchmarks use it."""
+        """Runs the sends and receives of a schedule, in segments, for benchmarks; not a call."""
     def try_cached(
         self,
         collective: int,
@@ -449,16 +463,17 @@ class Channel:
         out: Any = None,
         root: Any = 0,
         cache_key: Sequence[int] | None = None,
-        here: bool = True,
+        has_result: bool = True,
         op: int = 1,
         pre: float = 1.0,
         post: float = 1.0,
     ) -> Any:
-        """Runs a nameless call from the call cache, with the algorithm that the core chooses.
+        """Runs a cached call without a name, with the algorithm that the core chooses.
 
-        Returns the result, allocated if `out` is None; without `here` (no result on this rank), None. Returns
-        NotImplemented, without any effect, if the cache has no such call. Returns the received numbers as a list,
-        without running the call, if the preceding exchange gave other numbers than the cached ones.
+        Returns the result, a new array if `out` is None; returns None if `has_result` is False (no
+        result on this rank). If the cache has no matching call, returns NotImplemented without any
+        effect. If the exchange of numbers before the call gives other numbers than the cached ones,
+        returns the received numbers as a list without running the call.
         """
     def remember(
         self,
@@ -468,12 +483,13 @@ class Channel:
         exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None,
         cache_key: Sequence[int] | None = None,
     ) -> None:
-        """Adds a call to the cache, for try_cached(). `array`: the caller's array or None; `shape`: shape of the result
-        or None; `exchange`: (request, numbers sent, numbers received) of the preceding exchange; `cache_key`: numbers
-        from the caller that the call depends on."""
+        """Adds a call to the cache, for try_cached().
+
+        `shape`: shape of the result. `exchange`: (request, numbers sent, numbers received) of the
+        exchange before the call. `cache_key`: numbers of the caller on which the call depends.
+        """
     def device_route_statuses(self) -> dict[str, str]:
-        """Returns the routes of calls on GPUs, best first, apart from the one through host memory, each with the reason
-        why it is unusable. Empty until ranks agree, in the first call on GPUs."""
+        """Returns, for each GPU route but staging, best first, why it is unusable ("": usable)."""
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # rank_of: process id -> rank
     broken: str | None
     def leave(self) -> None: ...
@@ -485,8 +501,11 @@ class BlockPool:
     in_use: int
 
 def serve_library(library: str) -> bool:
-    """Makes a loaded library allocate big blocks from the serving pools, until the process ends. Returns False if this
-    is not possible here (csrc/shm/served_memory.hpp)."""
+    """Makes a loaded library allocate large blocks from pools, until the process ends.
+
+    serve_from() adds a pool. Returns False if the library cannot be redirected
+    (csrc/shm/served_memory.hpp).
+    """
 
 def serve_from(pool: BlockPool) -> None: ...
 def serve_no_more_from(pool: BlockPool) -> None: ...
@@ -497,8 +516,8 @@ class Operation:
     ...
     name: str
     def done(self) -> bool: ...
-    def over(self) -> bool:  # True if done and no copy to a GPU is in progress
-        """Returns True if the core does not use the buffers any more."""
+    def over(self) -> bool:
+        """Returns True if neither the core nor a copy to a GPU uses the buffers any more."""
     def wait(self, seconds: float = -1) -> bool: ...  # negative: no limit; Ctrl-C raises
     def check(self) -> None: ...  # raises the operation's error
     counts: list[int]
@@ -512,15 +531,18 @@ class Plan:
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
     def ready(self, bucket: int) -> None: ...
     def ready_at(self, bucket: int, order: DeviceOrder) -> None: ...  # for a bucket on a GPU
-    def finish(self, present: bytes) -> Operation: ...  # its counts: number of ranks that had each item
-    def feedback(self) -> Feedback | None: ...  # residuals of its buckets; ValueError during a step
+    def finish(self, present: bytes) -> Operation: ...  # `counts` of the result: number of ranks that had each item
+    def feedback(self) -> Feedback | None: ...  # residuals of the plan's buckets; ValueError during a step
     def close(self) -> None: ...
 
 class Queue:
     """The non-blocking calls of a channel, which the worker runs in the order of submission."""
     def __init__(self, worker: Worker, channel: Channel) -> None: ...
     def submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
-        """Submits a call. A name repeats an in-place call under this name, on the memory at `address`."""
+        """Submits a call. `name`: repeats an in-place request, with this name, on other memory.
+
+        The memory is at `address`.
+        """
     def close(self) -> None: ...
 
 class Engine:
@@ -551,37 +573,43 @@ class Engine:
     def pending(self) -> list[str]: ...
 
 class ArrayKey:
-    """The conditions under which an in-place request for one array also fits another array: its class is `cls`; each
-    attribute in `same` is the identical object; each in `equal` is equal; each method in `holds` returns true, and each
-    in `fails` false. The method `address` returns the array's address."""
+    """The conditions under which an in-place request for one array also fits another array.
+
+    The class is `cls`. Each attribute in `identical` is the identical object, and each in `equal`
+    is equal. Each method in `true_methods` returns true, and each in `false_methods` returns false.
+    The method `address` returns the array's address.
+    """
     def __init__(
         self,
         cls: type,
-        same: dict[Any, Any],
+        identical: dict[Any, Any],
         equal: dict[Any, Any],
-        holds: tuple[Any, ...],
-        fails: tuple[Any, ...],
+        true_methods: tuple[Any, ...],
+        false_methods: tuple[Any, ...],
         address: str,
     ) -> None: ...
-    def of(self, array: Any) -> int:  # its address; -1: no match
-        """Returns the address of `array`, or -1 if it does not match."""
+    def address_if_match(self, array: Any) -> int:
+        """Returns the address of `array`; -1 if `array` does not match."""
 
 class DlpackKey(ArrayKey):
-    """A key for C-contiguous arrays in host memory whose class provides DLPack's table of functions."""
-    def __init__(self, array: Any, fails: tuple[Any, ...]) -> None: ...
-    def of(self, array: Any) -> int: ...
+    """A key for C-contiguous host arrays whose class has DLPack's table of functions."""
+    def __init__(self, array: Any, false_methods: tuple[Any, ...]) -> None: ...
+    def address_if_match(self, array: Any) -> int: ...
 
 class NdarrayKey(ArrayKey):
     """A key for plain NumPy arrays, compared by the fields of the array's struct."""
     def __init__(self, array: Any) -> None: ...
-    def of(self, array: Any) -> int: ...
+    def address_if_match(self, array: Any) -> int: ...
 
 def ndarray_key(array: Any) -> ArrayKey | None:
     """Returns a key for a NumPy array; None if `array` is not a NumPy array or not contiguous."""
 
 def keep_until_done(operations: list[Any], buffers: object) -> None:
-    """Keeps buffers alive until the operations are done. Without operations: the buffers of a failed call, until MPI
-    transfers no message of failed calls any more."""
+    """Keeps buffers alive until the operations are done.
+
+    Without operations, these are buffers of a failed call. They are kept until MPI no longer
+    transfers messages of failed calls.
+    """
 
 def reap_finished() -> None:
     """Releases buffers of operations that are done."""
@@ -594,27 +622,27 @@ class InPlaceHandle(Handle[Any]):
     def wait(self, timeout: float | None = None) -> Any: ...
     result: Any
 
-class _Remembered:
+class _CachedRequest:
     """A cached in-place request, with the key of the arrays that it fits."""
 
 class NamedCalls:
-    """A cache of in-place requests of one process set, by name: repeated operations need no new request."""
+    """A cache of in-place requests of a process set, by name: repeated operations reuse them."""
     def __init__(self, engine: Engine | None, set_id: int) -> None: ...  # engine None: caches nothing
-    def again(
+    def try_cached(
         self, name: object, array: Any, op: object, average: object, pre: float, post: float
     ) -> InPlaceHandle | None:
-        """Submits a cached operation. Returns None, without any effect, if none fits this name and array."""
+        """Submits a cached operation. If no cached request fits, only returns None."""
     def remember(
-        self, name: object, op: object, pre: float, post: float, request: Request, like: ArrayKey
+        self, name: object, op: object, pre: float, post: float, request: Request, key: ArrayKey
     ) -> None: ...  # op: compared by identity
 
 class SetLink:
-    """The connection of graphs with a process set. Graphs outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
+    """The link of graphs, which outlive ``shutdown``, to a process set (graph_ops/set_link.hpp)."""
     def __init__(self) -> None: ...
     def connect(self, engine: Engine, set_id: int, rank: int, size: int) -> None: ...
     def disconnect(self) -> None: ...
     def due(self, name: str, every: int) -> int:
-        """Counts a run. Returns its number if replicas are compared in it, else 0."""
+        """Counts a run. Returns the run's number if it compares replicas, else 0."""
     def restart(self) -> None: ...  # resets the counts of runs
 
 class GraphOpResult:
@@ -626,7 +654,21 @@ class GraphOpResult:
     shape: tuple[int, ...]
 
 class GraphOp:
-    """A collective in a graph (csrc/graph_ops/graph_op.hpp). Its id is valid until it is removed."""
+    """A collective in a graph (csrc/graph_ops/graph_op.hpp); ``make_graph_op`` creates it.
+
+    Its ``id``, for the table of :func:`graph_op_functions`, is valid until ``remove()``.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> ringcomm.init()
+    >>> how, world = bindings.Reduce(ringcomm.Sum), ringcomm.global_process_set
+    >>> what = bindings.Description(world, bindings.ALLREDUCE, ["GraphOp.x"], ["float32"], how)
+    >>> graph_op = bindings.make_graph_op(what)
+    >>> bindings.run_graph_op(graph_op, [np.ones(2, np.float32)])[0].tolist()
+    [2.0, 2.0]
+    >>> graph_op.remove()
+    """
 
     id: int
     def __init__(
@@ -650,43 +692,92 @@ class GraphOp:
         every: int = 0,
     ) -> None: ...
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[GraphOpResult]:
-        """Runs it now and returns the results. inputs: (address, dtype, shape) of each."""
+        """Runs the operation and returns its results. `inputs`: (address, dtype, shape) of each."""
     def residual(self, tensor: int) -> bytes:
-        """Returns the residual of a tensor, as float32 elements (csrc/graph_ops/left_out.hpp). Call it between runs."""
+        """Returns the residual of a tensor, as float32 elements. Call it between runs."""
     def set_residual(self, tensor: int, values: int, count: int) -> None: ...
     def raise_failure(self) -> None:
         """Raises the error of the last failed run, once."""
     def remove(self) -> None: ...
 
 def graph_op_functions() -> int:
-    """Returns the address of the function table for libraries of bindings (csrc/graph_ops/graph_op_functions.h)."""
+    """Returns the address of the bindings' function table (csrc/graph_ops/graph_op_functions.h).
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> bindings.graph_op_functions() > 0
+    True
+    """
 
 ANY_SOURCE: int
 ANY_TAG: int
 PROC_NULL: int
 
 class Status:
-    """The status of a message: its source rank, its tag, and its size in bytes."""
+    """The status of a message: its source rank, its tag, and its size in bytes.
+
+    Attributes
+    ----------
+    source, tag : int
+        Rank of the sender, and tag of the message.
+    nbytes : int
+        Size of the message in bytes.
+    cancelled : bool
+        True if the receive was cancelled; the other attributes are then meaningless.
+
+    Examples
+    --------
+    >>> x, inbox = np.ones(2), np.empty(2)
+    >>> status = comm.sendrecv(x, dest=1 - rank, out=inbox)
+    >>> status.nbytes, status.count("float64")
+    (16, 2)
+    """
 
     source: int
     tag: int
     nbytes: int
     cancelled: bool
     def count(self, dtype: Any = "uint8") -> int:
-        """Returns the number of elements of ``dtype``. Raises ValueError if the bytes are no whole number of them."""
+        """Returns the number of elements of ``dtype``, by default bytes.
+
+        Raises
+        ------
+        ValueError
+            The size of the message is not a multiple of the size of ``dtype``.
+        """
 
 class MessageRequest:
-    """A send or receive in progress. It keeps its array alive until it is done."""
+    """A non-blocking send or receive. It keeps its array alive until it is done.
+
+    Examples
+    --------
+    >>> inbox = np.empty(2)
+    >>> request = comm.irecv(inbox, source=1 - rank)
+    >>> comm.send(np.ones(2), dest=1 - rank)
+    >>> request.wait().nbytes
+    16
+    """
     def test(self) -> bool:
-        """Makes progress and returns True if the request is done. Only wait() raises the request's error."""
+        """Makes progress; returns True if the request is done. Only ``wait()`` raises its error."""
     def wait(self, timeout: float | None = None) -> Status:
-        """Blocks until it is done. Raises TimeoutError after ``timeout`` seconds; the request continues."""
+        """Blocks until the request is done, and returns the message's status.
+
+        Raises TimeoutError after ``timeout`` seconds (None: no limit); the request continues.
+        """
     name: str  # "send(dest=1, tag=0) of 8 bytes"
     def cancel(self) -> bool:
-        """Cancels a receive that has matched no message. It is done then, with the status ``cancelled``."""
+        """Cancels a receive that has matched no message; returns True if it was cancelled.
+
+        The request is then done, with the status ``cancelled``.
+        """
 
 class Messages:
-    """The messages of a communicator. `describe` returns (address, bytes, owner of the memory, is plain NumPy)."""
+    """A communicator's messages.
+
+    `describe(array, written)` returns (address, bytes, owner of the memory, True if the description
+    may be cached).
+    """
     def __init__(
         self,
         worker: Worker,
@@ -706,14 +797,16 @@ class Messages:
     def send(self, x: Any, dest: int, tag: int) -> None: ...
     def recv(self, out: Any, source: int, tag: int) -> Status: ...
     def sendrecv(self, x: Any, dest: int, sendtag: int, out: Any, source: int, recvtag: int) -> Status: ...
-    def isend(self, x: Any, dest: int, tag: int, among: str = "") -> MessageRequest: ...
-    def irecv(self, out: Any, source: int, tag: int, among: str = "") -> MessageRequest: ...
+    def isend(self, x: Any, dest: int, tag: int, group: str = "") -> MessageRequest: ...
+    def irecv(self, out: Any, source: int, tag: int, group: str = "") -> MessageRequest: ...
     def probe(self, source: int, tag: int, waits: bool) -> Status | None: ...
     def sent(self) -> list[int]:
-        """Returns the number of messages sent to each rank so far; empty if all ranks share memory."""
-    def close(self, sent_here: Sequence[int]) -> list[str]:
-        """Closes. Returns texts of unreceived messages and unfinished requests. `sent_here`: messages that each rank
-        has sent to this rank."""
+        """Returns the numbers of messages sent to each rank; empty if all ranks share memory."""
+    def close(self, sent_to_this_rank: Sequence[int]) -> list[str]:
+        """Closes the messages. Returns texts of unreceived messages and unfinished requests.
+
+        `sent_to_this_rank`: number of messages from each rank to this rank.
+        """
     def leave(self) -> list[str]: ...  # close() that is not collective
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # rank_of: process id -> rank
 
@@ -732,7 +825,7 @@ def update(how: RuleOptions, weights: int, gradient: int, result: int, count: in
     """Applies a rule without state to float32 arrays at addresses; benchmarks use it."""
 
 class Clocks:
-    """The clocks of all workers (csrc/param_server/clocks.hpp); None: the worker has finished."""
+    """The workers' clocks (csrc/param_server/clocks.hpp). A finished worker's clock is None."""
     def __init__(self, memory: int, workers: int, node: Node | None, of_host: Sequence[int] = ()) -> None: ...
     @staticmethod
     def bytes(workers: int) -> int: ...
@@ -746,9 +839,11 @@ class Clocks:
     def lost(self) -> list[int]: ...
 
 class Shard:
-    """A shard of weights to which any rank of the host applies a rule (param_server/shard.hpp). `many` > 0: gradients
-    are gathered in `sums` sums (one, or one for each worker); this view adds to number `sum`. Arrays are addresses;
-    0: none."""
+    """A shard of weights to which any rank of the host applies a rule (param_server/shard.hpp).
+
+    If `many` > 0, gradients are gathered in `sums` sums (one, or one for each worker), and this
+    object adds gradients to the sum with index `sum`. Arrays are addresses; 0: none.
+    """
     def __init__(
         self,
         memory: int,
@@ -778,27 +873,30 @@ class Shard:
     ) -> int: ...
     def gather(self, how: RuleOptions, clock: int, gradient: int, clocks: Clocks) -> str:
         """Adds a gradient and returns its outcome, one of ARRIVALS."""
-    def settle(self, how: RuleOptions, clocks: Clocks) -> bool: ...
+    def apply_if_complete(self, how: RuleOptions, clocks: Clocks) -> bool: ...
     def claim(self, clocks: Clocks, sum: int) -> int: ...  # number of gathered gradients; 0: not enough yet
     def release(self) -> None: ...
     def average_with(self, other: Shard) -> tuple[int, int]: ...  # previous versions of both
 
-class Asked(Operation):
-    """A request to a server. Its fields are valid once it is done: the previous version, the number of gathered
-    updates, and the outcome of the gradient."""
+class PostedRequest(Operation):
+    """A request to a server.
+
+    Its fields are valid once it is done: the previous version, the number of gathered updates, and
+    the outcome of the gradient.
+    """
 
     version: int
     group: int
     arrival: str
 
 class StoreService:
-    """The store's service between ranks that share no memory (csrc/param_server/service.hpp). Every rank makes one."""
+    """The store's service between ranks that share no memory (csrc/param_server/service.hpp)."""
     def __init__(self, engine: Engine) -> None: ...
     def serve(
         self, number: int, shard: Shard | None, clocks: Clocks, ranks: Sequence[int], how: RuleOptions | None
     ) -> None: ...
     def forget(self, number: int) -> None: ...
-    def ask(
+    def post(
         self,
         peer: int,
         number: int,
@@ -811,10 +909,10 @@ class StoreService:
         step: int | None = None,
         clock: int | None = None,
         due: tuple[int, int] | None = None,
-    ) -> Asked: ...
+    ) -> PostedRequest: ...
 
 class HostLock:
-    """A lock in shared memory, initially 64 zero bytes, which must outlive the object (csrc/param_server/lock.hpp)."""
+    """A lock in 64 zero bytes of shared memory, which outlive it (csrc/param_server/lock.hpp)."""
     def __init__(self, memory: int, node: Node | None, rank: int) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...

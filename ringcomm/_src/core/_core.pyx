@@ -1,4 +1,6 @@
-# cython: language_level=3, binding=True, embedsignature=False, auto_pickle=False, annotation_typing=False
+# cython: language_level=3, binding=True, embedsignature=False
+# cython: auto_pickle=False, annotation_typing=False
+#
 # The binding of csrc for Python. It only converts arguments, results and errors. The .pxi files
 # hold its parts, and docs/write_stub.py generates _core.pyi from them.
 import hashlib

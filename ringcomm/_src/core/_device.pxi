@@ -21,7 +21,7 @@ cdef extern from "border/device.hpp" nogil:
 
 
 def open_devices(str library not None, str nccl not None) -> int:
-    """Loads CUDA's driver once. Returns the number of GPUs; raises ValueError if there is none. nccl: its library."""
+    """Loads CUDA's driver once; returns the number of GPUs. ValueError: there is no driver."""
     cdef string path = library.encode(), nccl_path = nccl.encode()
     cdef int count
     with nogil:
@@ -43,17 +43,17 @@ def device_copy(int device, uintptr_t to, uintptr_t source, size_t nbytes, uintp
 def device_arrange(
         int device, uintptr_t to, to_strides: Sequence[int], uintptr_t source, strides: Sequence[int],
         shape: Sequence[int], unsigned size, uintptr_t stream) -> None:
-    """Copies elements of `size` bytes between strided arrays (strides in bytes), in stream order; does not block."""
-    cdef vector[int64_t] there = to_strides, here = strides
+    """Copies elements of `size` bytes between arrays with strides in bytes, in stream order."""
+    cdef vector[int64_t] c_to_strides = to_strides, c_strides = strides
     cdef vector[uint64_t] lengths = shape
     with nogil:
-        c_device_arrange(device, to, there, source, here, lengths, size, stream)
+        c_device_arrange(device, to, c_to_strides, source, c_strides, lengths, size, stream)
 
 
 def device_pack(
         int device, sources: Sequence[int], destinations: Sequence[int], counts: Sequence[int], int dtype,
         uintptr_t stream) -> None:
-    """Copies arrays of a dtype (index in DTYPES) in stream order, with one kernel for up to 128 arrays."""
+    """Copies arrays of a dtype (index in DTYPES) in stream order, up to 128 in one kernel."""
     c_device_pack(device, sources, destinations, counts, dtype, stream)
 
 
@@ -66,14 +66,14 @@ def device_capturing(int device, uintptr_t stream) -> bool:
 
 
 cdef class DeviceOrder:
-    """The stream order of one call's buffers on a device: they are ready after the work that the streams hold now."""
+    """The stream order of a call: its buffers are ready after the streams' work so far."""
     cdef shared_ptr[CDeviceLocation] it
 
     def __init__(self, int device, streams: Sequence[int], bint host_output=False):
         self.it = c_device_location(device, streams, host_output)
 
     def join(self, uintptr_t stream) -> None:
-        """Makes later work on the stream wait for the result. Call it after the call has ended; does not block."""
+        """Makes later work on the stream wait for the result of the ended call; does not block."""
         self.it.get().join(<CStream>stream)
     def hold(self, uintptr_t stream) -> None:
         """Makes later work on the stream wait until the buffers are ready; does not block."""
@@ -84,7 +84,7 @@ cdef class DeviceOrder:
             self.it.get().wait()
 
     def over(self) -> bool:
-        """Returns True if the result is ready and the buffers may be freed. Call it after the call has ended."""
+        """Returns True if the result of the ended call is ready, and buffers may be freed."""
         return bool(c_landed(self.it))
 
 
@@ -101,7 +101,7 @@ cdef class DeviceMemory:
             self.it = &c_device(device)
             self.address = self.it.allocate(max(nbytes, 1))
         except MemoryError:
-            raise MemoryError(f"GPU {device} has no {nbytes} bytes left") from None
+            raise MemoryError(f"GPU {device} cannot allocate {nbytes} bytes") from None
 
     def __dealloc__(self):
         if self.address != 0 and not in_child:

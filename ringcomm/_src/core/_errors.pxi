@@ -14,7 +14,7 @@ cdef extern from *:
 
 
 def set_error_types(types: Sequence[type[BaseException]]) -> None:
-    """Sets the exception classes, in the order of ErrorKind (csrc/base/error.hpp). ringcomm.errors calls it once."""
+    """Sets the exception classes in the order of ErrorKind (csrc/base/error.hpp)."""
     clear_error_types()
-    for one in types:
-        add_error_type(one)
+    for error_type in types:
+        add_error_type(error_type)

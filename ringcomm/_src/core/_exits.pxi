@@ -16,12 +16,12 @@ def watch_exit(main_thread: int) -> None:
 
 
 def exit_status() -> int:
-    """Returns, in atexit's functions, the status of the SystemExit that ends the interpreter; 0 if there is none."""
+    """Returns the status of the SystemExit that ends the interpreter, else 0; for atexit."""
     return ringcomm_exit_status
 
 
 def end_without_mpi(int status) -> None:
-    """Ends the process with this status when Python has ended, before exit functions registered earlier (MPI's)."""
+    """Makes the process end with this status after Python, but before MPI's exit functions."""
     global ringcomm_last_status
     ringcomm_last_status = status
     Py_AtExit(ringcomm_end)

@@ -39,7 +39,7 @@ cdef extern from "border/graph_ops.hpp" namespace "ringcomm_border":
 
 
 cdef class SetLink:
-    """The connection of graphs with a process set. Graphs outlive ``shutdown`` (csrc/graph_ops/set_link.hpp)."""
+    """The link of graphs, which outlive ``shutdown``, to a process set (graph_ops/set_link.hpp)."""
     cdef shared_ptr[CSetLink] it
 
     def __init__(self):
@@ -53,7 +53,7 @@ cdef class SetLink:
             self.it.get().disconnect()
 
     def due(self, str name, uint64_t every) -> int:
-        """Counts a run. Returns its number if replicas are compared in it, else 0."""
+        """Counts a run. Returns the run's number if it compares replicas, else 0."""
         return self.it.get().due(name.encode(), every)
 
     def restart(self) -> None: self.it.get().restart()  # resets the counts of runs
@@ -77,7 +77,21 @@ cdef class GraphOpResult:
 
 
 cdef class GraphOp:
-    """A collective in a graph (csrc/graph_ops/graph_op.hpp). Its id is valid until it is removed."""
+    """A collective in a graph (csrc/graph_ops/graph_op.hpp); ``make_graph_op`` creates it.
+
+    Its ``id``, for the table of :func:`graph_op_functions`, is valid until ``remove()``.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> ringcomm.init()
+    >>> how, world = bindings.Reduce(ringcomm.Sum), ringcomm.global_process_set
+    >>> what = bindings.Description(world, bindings.ALLREDUCE, ["GraphOp.x"], ["float32"], how)
+    >>> graph_op = bindings.make_graph_op(what)
+    >>> bindings.run_graph_op(graph_op, [np.ones(2, np.float32)])[0].tolist()
+    [2.0, 2.0]
+    >>> graph_op.remove()
+    """
     cdef shared_ptr[CGraphOp] it
     cdef readonly int64_t id
 
@@ -98,14 +112,14 @@ cdef class GraphOp:
         self.id = c_graph_ops().add(self.it)
 
     def run(self, inputs: Sequence[tuple[int, int, Sequence[int]]]) -> list[GraphOpResult]:
-        """Runs it now and returns the results. inputs: (address, dtype, shape) of each."""
+        """Runs the operation and returns its results. `inputs`: (address, dtype, shape) of each."""
         cdef vector[Given] given
         cdef vector[Result] results
-        cdef Given one
+        cdef Given operand
         cdef GraphOpResult made
         for address, dtype, shape in inputs:
-            one.data, one.dtype, one.dims = address, dtype, shape
-            given.push_back(one)
+            operand.data, operand.dtype, operand.dims = address, dtype, shape
+            given.push_back(operand)
         with nogil:
             results = c_run_graph_op(self.it.get()[0], given)
         out = []
@@ -116,7 +130,7 @@ cdef class GraphOp:
         return out
 
     def residual(self, size_t tensor) -> bytes:
-        """Returns the residual of a tensor, as float32 elements (csrc/graph_ops/left_out.hpp). Call it between runs."""
+        """Returns the residual of a tensor, as float32 elements. Call it between runs."""
         cdef vector[float] values = self.it.get().residual(tensor)
         return (<const char*>values.data())[:4 * values.size()]
 
@@ -133,5 +147,12 @@ cdef class GraphOp:
 
 
 def graph_op_functions() -> int:
-    """Returns the address of the function table for libraries of bindings (csrc/graph_ops/graph_op_functions.h)."""
+    """Returns the address of the bindings' function table (csrc/graph_ops/graph_op_functions.h).
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> bindings.graph_op_functions() > 0
+    True
+    """
     return c_graph_op_functions()

@@ -57,10 +57,10 @@ def kernel_scale(int dtype, uintptr_t target, uintptr_t source, size_t count, do
 def kernel_reduce_many(
         int dtype, int op, targets: Sequence[int], sources: Sequence[int], size_t count, double pre, double post,
         int64_t divisor, bint stream=False) -> None:
-    cdef vector[uintptr_t] to = targets
-    cdef vector[uintptr_t] of = sources
+    cdef vector[uintptr_t] c_targets = targets
+    cdef vector[uintptr_t] c_sources = sources
     with nogil:
-        k_reduce_many(<DType>dtype, <Op>op, to, of, count, make_scale(pre, 1), make_scale(post, divisor), stream)
+        k_reduce_many(<DType>dtype, <Op>op, c_targets, c_sources, count, make_scale(pre, 1), make_scale(post, divisor), stream)
 
 
 def kernel_cast(int to, uintptr_t target, int source_dtype, uintptr_t source, size_t count) -> None:
@@ -73,16 +73,16 @@ def kernel_copy(uintptr_t target, uintptr_t source, size_t nbytes, bint stream=F
         k_copy(<void*>target, <const void*>source, nbytes, stream)
 
 
-def digests(vector[uintptr_t] addresses, vector[size_t] nbytes) -> bytes:  # one uint64 for each (kernels/digest.hpp)
-    cdef vector[uint64_t] found
+def digests(vector[uintptr_t] addresses, vector[size_t] nbytes) -> bytes:  # a uint64 per array (kernels/digest.hpp)
+    cdef vector[uint64_t] hashes
     cdef size_t i
     if addresses.size() != nbytes.size():
-        raise ValueError("as many lengths as addresses")
-    found.resize(addresses.size())
+        raise ValueError("addresses and nbytes must have the same length")
+    hashes.resize(addresses.size())
     with nogil:
         for i in range(addresses.size()):
-            found[i] = k_digest(<const void*>addresses[i], nbytes[i])
-    return (<const char*>found.data())[:8 * found.size()]
+            hashes[i] = k_digest(<const void*>addresses[i], nbytes[i])
+    return (<const char*>hashes.data())[:8 * hashes.size()]
 
 
 def instruction_set() -> str:
@@ -95,7 +95,7 @@ class TraceEvent(NamedTuple):
     bytes: int
     rank: int
     thread: int  # 0: caller, 1: worker
-    lane: int  # index in a pipeline whose lanes overlap in time; -1: none
+    lane: int  # row of the timeline, for phases that overlap in time; -1: none
     category: str  # see the list in csrc/base/trace.hpp
     name: str
     detail: str  # for "run": the algorithm or route that ran: "ring", "shared", "local" ...

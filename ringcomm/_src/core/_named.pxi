@@ -47,7 +47,10 @@ cdef class Queue:
         self.it = CCallQueue.make(worker.it, channel.it)
 
     def submit(self, Request request not None, str name=None, uintptr_t address=0) -> Operation:
-        """Submits a call. A name repeats an in-place call under this name, on the memory at `address`."""
+        """Submits a call. `name`: repeats an in-place request, with this name, on other memory.
+
+        The memory is at `address`.
+        """
         cdef CCall call = request.it.call
         if name is not None:
             call.input, call.output, call.name = <const void*>address, <void*>address, name.encode()
@@ -89,8 +92,8 @@ cdef class Engine:
     def submit_group(self, int set_id, requests: Sequence[Request]) -> list[Operation]:
         cdef vector[CNamedRequest] all_requests
         cdef vector[shared_ptr[COperation]] out
-        for one in requests:
-            all_requests.push_back((<Request?>one).it)
+        for request in requests:
+            all_requests.push_back((<Request?>request).it)
         out = self.it.get().submit_group(set_id, all_requests)
         return [Operation.wrap(out[i], self.worker).of(request) for i, request in enumerate(requests)]
 

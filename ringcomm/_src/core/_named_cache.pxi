@@ -6,8 +6,11 @@ cdef list detached = []  # (unfinished operations, owner of their buffers) of dr
 
 
 def keep_until_done(list operations, buffers: object) -> None:
-    """Keeps buffers alive until the operations are done. Without operations: the buffers of a failed call, until MPI
-    transfers no message of failed calls any more."""
+    """Keeps buffers alive until the operations are done.
+
+    Without operations, these are buffers of a failed call. They are kept until MPI no longer
+    transfers messages of failed calls.
+    """
     if operations or orphaned_messages() > 0:
         detached.append((operations, buffers))
 
@@ -20,9 +23,9 @@ def reap_finished() -> None:
     """Releases buffers of operations that are done."""
     if not detached:
         return
-    cdef list looked_at = detached[:]
+    cdef list candidates = detached[:]
     detached.clear()  # other threads may append during is_over()
-    detached.extend([one for one in looked_at if not is_over(one[0])])
+    detached.extend([entry for entry in candidates if not is_over(entry[0])])
 
 
 cdef class InPlaceHandle:
@@ -59,7 +62,7 @@ cdef class InPlaceHandle:
     @property
     def result(self): return self.wait()
 
-    def __repr__(self): return f"<ringcomm.Handle {self.name}: {'done' if self.test() else 'under way'}>"
+    def __repr__(self): return f"<ringcomm.Handle {self.name}: {'done' if self.test() else 'in progress'}>"
 
     def __del__(self):
         if self.it and not in_child:
@@ -71,9 +74,9 @@ cdef class InPlaceHandle:
             keep_until_done([self.operation()], self.array)
 
 
-cdef class _Remembered:
+cdef class _CachedRequest:
     """A cached in-place request, with the key of the arrays that it fits."""
-    cdef ArrayKey like
+    cdef ArrayKey key
     cdef object op
     cdef double pre, post
     cdef shared_ptr[COperationState] request
@@ -81,23 +84,23 @@ cdef class _Remembered:
 
 @auto_pickle(True)
 cdef class NamedCalls:
-    """A cache of in-place requests of one process set, by name: repeated operations need no new request."""
+    """A cache of in-place requests of a process set, by name: repeated operations reuse them."""
     cdef Engine engine  # None: caches nothing
     cdef int set_id
-    cdef dict known
+    cdef dict cached
 
     def __init__(self, Engine engine, int set_id):  # engine None: caches nothing
-        self.engine, self.set_id, self.known = engine, set_id, {}
+        self.engine, self.set_id, self.cached = engine, set_id, {}
 
-    def again(
+    def try_cached(
             self, name: object, array: Any, op: object, average: object, double pre, double post) -> InPlaceHandle | None:
-        """Submits a cached operation. Returns None, without any effect, if none fits this name and array."""
+        """Submits a cached operation. If no cached request fits, only returns None."""
         if average is not None or type(name) is not str:
             return None
-        cdef _Remembered it = self.known.get(name)
+        cdef _CachedRequest it = self.cached.get(name)
         if it is None or op is not it.op or pre != it.pre or post != it.post:
             return None
-        cdef Py_ssize_t data = it.like.of(array)
+        cdef Py_ssize_t data = it.key.address_if_match(array)
         if data == -1:
             return None
         reap_finished()
@@ -108,15 +111,15 @@ cdef class NamedCalls:
         return handle
 
     def remember(
-            self, name: object, op: object, double pre, double post, Request request not None, ArrayKey like not None) -> None:  # op: compared by identity
+            self, name: object, op: object, double pre, double post, Request request not None, ArrayKey key not None) -> None:  # op: compared by identity
         if self.engine is None or type(name) is not str:
             return
-        if len(self.known) >= MOST_NAMES:
-            self.known.clear()
-        cdef _Remembered it = _Remembered.__new__(_Remembered)
-        it.op, it.pre, it.post, it.like = op, pre, post, like
+        if len(self.cached) >= MOST_NAMES:
+            self.cached.clear()
+        cdef _CachedRequest it = _CachedRequest.__new__(_CachedRequest)
+        it.op, it.pre, it.post, it.key = op, pre, post, key
         it.request = CEngine.prepare(request.it)
-        self.known[name] = it
+        self.cached[name] = it
 
 
 MOST_NAMES = 4096  # maximum number of cached names of one set

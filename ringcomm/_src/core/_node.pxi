@@ -68,12 +68,12 @@ cdef class Node:
     @staticmethod
     def for_threads(int size) -> list[Node]:
         cdef vector[shared_ptr[CNode]] nodes = c_for_threads(size)
-        cdef Node one
+        cdef Node node
         out = []
         for i in range(size):
-            one = Node.__new__(Node)
-            one.it = nodes[i]
-            out.append(one)
+            node = Node.__new__(Node)
+            node.it = nodes[i]
+            out.append(node)
         return out
 
     @property
@@ -85,7 +85,7 @@ cdef class Node:
         c_reserve_leader_scratch(self.it.get()[0], slot)
 
     def kill(self, int rank) -> None:
-        """Simulates the death of a rank, if ranks are threads: it sends and receives nothing more."""
+        """Simulates the death of a rank, if ranks are threads: the rank no longer communicates."""
         c_mark_failed(self.it.get()[0], rank)
 
     def watch(self, pidfds: Sequence[int]) -> None:
@@ -138,15 +138,17 @@ cdef shared_ptr[CNode] node_of(node) except *:
 
 def start_guardian(
         guarded: Sequence[tuple[int, int, str]], int to, int after, int grace, command: Sequence[str]) -> int:
-    """Forks the guardian, which reports the first rank of this host that ends, and ends the job. `guarded`: (pidfd,
-    connection, line) of each rank; the other arguments are those of DeathAction (csrc/shm/guardian.hpp). Returns the
-    guardian's process id."""
+    """Forks the guardian, which reports the first rank of this host that ends, and ends the job.
+
+    `guarded`: (pidfd, connection, line) of each rank. The other arguments are those of DeathAction
+    (csrc/shm/guardian.hpp). Returns the guardian's process id.
+    """
     cdef vector[CGuarded] processes
-    cdef CGuarded one
+    cdef CGuarded process
     cdef CDeathAction action
-    for one.pidfd, one.connection, line in guarded:
-        one.line = line.encode()
-        processes.push_back(one)
+    for process.pidfd, process.connection, line in guarded:
+        process.line = line.encode()
+        processes.push_back(process)
     action.to, action.after, action.grace = to, after, grace
     for word in command:
         action.command.push_back(word.encode())
@@ -154,5 +156,5 @@ def start_guardian(
 
 
 def set_time_slice(int64_t ns) -> bool:
-    """Sets the time slice of this thread and of threads that it starts (csrc/base/time_slice.hpp)."""
+    """Sets the time slice of this thread and of threads that it starts (base/time_slice.hpp)."""
     return bool(c_set_time_slice(ns))

@@ -62,8 +62,8 @@ cdef class Operation:
             self.worker.get().hurry()
         return self.it.get().done()
 
-    def over(self) -> bool:  # True if done and no copy to a GPU is in progress
-        """Returns True if the core does not use the buffers any more."""
+    def over(self) -> bool:
+        """Returns True if neither the core nor a copy to a GPU uses the buffers any more."""
         if not self.done() or (c_failed(self.it.get()[0]) and orphaned_messages() > 0):
             return False
         return self.order is None or c_landed(self.order.it)

@@ -52,7 +52,24 @@ PROC_NULL: int = kProcNull
 @freelist(64)
 @auto_pickle(True)
 cdef class Status:
-    """The status of a message: its source rank, its tag, and its size in bytes."""
+    """The status of a message: its source rank, its tag, and its size in bytes.
+
+    Attributes
+    ----------
+    source, tag : int
+        Rank of the sender, and tag of the message.
+    nbytes : int
+        Size of the message in bytes.
+    cancelled : bool
+        True if the receive was cancelled; the other attributes are then meaningless.
+
+    Examples
+    --------
+    >>> x, inbox = np.ones(2), np.empty(2)
+    >>> status = comm.sendrecv(x, dest=1 - rank, out=inbox)
+    >>> status.nbytes, status.count("float64")
+    (16, 2)
+    """
     cdef readonly int source, tag
     cdef readonly uint64_t nbytes
     cdef readonly bint cancelled
@@ -64,12 +81,18 @@ cdef class Status:
         return made
 
     def count(self, dtype: Any = "uint8") -> int:
-        """Returns the number of elements of ``dtype``. Raises ValueError if the bytes are no whole number of them."""
+        """Returns the number of elements of ``dtype``, by default bytes.
+
+        Raises
+        ------
+        ValueError
+            The size of the message is not a multiple of the size of ``dtype``.
+        """
         from numpy import dtype as as_dtype
-        whole, rest = divmod(self.nbytes, as_dtype(dtype).itemsize)
-        if rest:
-            raise ValueError(f"{self.nbytes} bytes are no whole number of elements of {as_dtype(dtype)}")
-        return whole
+        quotient, remainder = divmod(self.nbytes, as_dtype(dtype).itemsize)
+        if remainder:
+            raise ValueError(f"{self.nbytes} bytes are not a multiple of the size of {as_dtype(dtype)}")
+        return quotient
 
     def __eq__(self, other):
         if not isinstance(other, Status):
@@ -85,18 +108,27 @@ cdef list unfinished_messages = []  # requests dropped or interrupted before the
 cdef list lent_arrays = []  # arrays of failed requests, never freed: MPI or a peer may use them
 
 
-cdef int let_messages_go() except -1:
-    cdef MessageRequest one
+cdef int reap_messages() except -1:
+    cdef MessageRequest request
     if unfinished_messages:
-        for one in unfinished_messages:
-            if one.over() and one.it.get().lent:
-                lent_arrays.append(one.array)
-        unfinished_messages[:] = [one for one in unfinished_messages if not one.over()]
+        for request in unfinished_messages:
+            if request.over() and request.it.get().lent:
+                lent_arrays.append(request.array)
+        unfinished_messages[:] = [request for request in unfinished_messages if not request.over()]
     return 0
 
 
 cdef class MessageRequest:
-    """A send or receive in progress. It keeps its array alive until it is done."""
+    """A non-blocking send or receive. It keeps its array alive until it is done.
+
+    Examples
+    --------
+    >>> inbox = np.empty(2)
+    >>> request = comm.irecv(inbox, source=1 - rank)
+    >>> comm.send(np.ones(2), dest=1 - rank)
+    >>> request.wait().nbytes
+    16
+    """
     cdef shared_ptr[CMessage] it
     cdef Messages messages
     cdef object array  # keeps the memory
@@ -105,14 +137,17 @@ cdef class MessageRequest:
         return self.it.get().done()
 
     def test(self) -> bool:
-        """Makes progress and returns True if the request is done. Only wait() raises the request's error."""
+        """Makes progress; returns True if the request is done. Only ``wait()`` raises its error."""
         if not self.over() and not in_child:
             with nogil:
                 self.messages.it.get().progress()
         return self.over()
 
     def wait(self, timeout: float | None = None) -> Status:
-        """Blocks until it is done. Raises TimeoutError after ``timeout`` seconds; the request continues."""
+        """Blocks until the request is done, and returns the message's status.
+
+        Raises TimeoutError after ``timeout`` seconds (None: no limit); the request continues.
+        """
         cdef double seconds = -1 if timeout is None else timeout
         cdef cbool finished = self.over()
         if not finished:
@@ -132,17 +167,20 @@ cdef class MessageRequest:
     def name(self) -> str: return self.text()  # "send(dest=1, tag=0) of 8 bytes"
 
     def cancel(self) -> bool:
-        """Cancels a receive that has matched no message. It is done then, with the status ``cancelled``."""
+        """Cancels a receive that has matched no message; returns True if it was cancelled.
+
+        The request is then done, with the status ``cancelled``.
+        """
         return bool(self.messages.it.get().cancel(self.it.get()[0]))
 
     cdef text(self):
         return c_text_of_message(self.it.get()[0]).decode()
 
     def __repr__(self):
-        return f"<ringcomm.MessageRequest {self.text()}: {'done' if self.over() else 'under way'}>"
+        return f"<ringcomm.MessageRequest {self.text()}: {'done' if self.over() else 'in progress'}>"
 
     def __del__(self):
-        if in_child or not self.it:  # never started
+        if in_child or not self.it:  # `it` is null: the request was never started
             return
         if not self.over():
             unfinished_messages.append(self)
@@ -151,7 +189,11 @@ cdef class MessageRequest:
 
 
 cdef class Messages:
-    """The messages of a communicator. `describe` returns (address, bytes, owner of the memory, is plain NumPy)."""
+    """A communicator's messages.
+
+    `describe(array, written)` returns (address, bytes, owner of the memory, True if the description
+    may be cached).
+    """
     cdef shared_ptr[CPointToPoint] it
     cdef shared_ptr[CMessageSource] source
     cdef shared_ptr[CWorker] worker
@@ -163,11 +205,11 @@ cdef class Messages:
             transport: Transport | None, int first_tag, size_t piece, int64_t spin_ns, bint own_core,
             double stall_warn_seconds, Account account not None,
             describe: Callable[[Any, bool], tuple[int, int, Any, bool]]):
-        cdef shared_ptr[CTransport] others
+        cdef shared_ptr[CTransport] c_transport
         if transport is not None:
-            others = (<Transport?>transport).it
+            c_transport = (<Transport?>transport).it
         self.it = c_point_to_point(
-            rank, size, node_of(node), on_host, others, first_tag, piece, worker.it, spin_ns, stall_warn_seconds, account.it)
+            rank, size, node_of(node), on_host, c_transport, first_tag, piece, worker.it, spin_ns, stall_warn_seconds, account.it)
         self.worker = worker.it
         self.source = make_shared[CMessageSource](worker.it, self.it, own_core)
         self.worker.get().add(<shared_ptr[CSource]>self.source)
@@ -175,27 +217,27 @@ cdef class Messages:
 
     cdef object memory(self, array, bint written, void** data, size_t* nbytes):
         """Stores address and size of an array. Returns the owner of its memory."""
-        cdef Py_ssize_t known = self.sizes.bytes_of(<PyObject*>array, <PyTypeObject*>array_type, written)
-        if known >= 0:
-            data[0], nbytes[0] = data_of(<PyObject*>array), known
+        cdef Py_ssize_t cached_size = self.sizes.bytes_of(<PyObject*>array, <PyTypeObject*>array_type, written)
+        if cached_size >= 0:
+            data[0], nbytes[0] = data_of(<PyObject*>array), cached_size
             return array
-        address, size, keeps, plain = self.describe(array, written)
+        address, size, owner, plain = self.describe(array, written)
         data[0], nbytes[0] = <void*><uintptr_t>address, size
         if plain and c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             self.sizes.learn(<PyObject*>array.dtype, array.itemsize)
-        return keeps
+        return owner
 
     cdef CEnvelope run(self, array, bint sends, int peer, int tag) except *:
         cdef void* data
         cdef size_t nbytes
         cdef Remains remains
         cdef CEnvelope status
-        cdef object keeps = self.memory(array, not sends, &data, &nbytes)
+        cdef object owner = self.memory(array, not sends, &data, &nbytes)
         try:
             with nogil:
                 status = c_run(self.it.get()[0], sends, peer, tag, data, nbytes, interrupted, remains)
         except:
-            self.keep(keeps, remains)
+            self.keep(owner, remains)
             raise
         return status
 
@@ -224,55 +266,57 @@ cdef class Messages:
         cdef size_t nbytes, room
         cdef Remains remains
         cdef CEnvelope status
-        cdef object keeps_too = self.memory(out, True, &into, &room), keeps = self.memory(x, False, &data, &nbytes)
+        cdef object out_owner = self.memory(out, True, &into, &room), owner = self.memory(x, False, &data, &nbytes)
         if <uintptr_t>data < <uintptr_t>into + room and <uintptr_t>into < <uintptr_t>data + nbytes:
-            keeps = PyBytes_FromStringAndSize(<char*>data, nbytes)  # they overlap: received data must not overwrite it
-            data = PyBytes_AsString(keeps)
+            owner = PyBytes_FromStringAndSize(<char*>data, nbytes)  # x and out overlap: send a copy of x
+            data = PyBytes_AsString(owner)
         try:
             with nogil:
                 status = c_send_receive(self.it.get()[0], to, sent_tag, data, nbytes, sender, tag, into, room, interrupted, remains)
         except:
-            self.keep((keeps, keeps_too), remains)
+            self.keep((owner, out_owner), remains)
             raise
         return Status.of(status, False)
 
-    cdef MessageRequest start(self, array, bint sends, int peer, int tag, str among):
+    cdef MessageRequest start(self, array, bint sends, int peer, int tag, str group):
         cdef void* data
         cdef size_t nbytes
         cdef MessageRequest made = MessageRequest.__new__(MessageRequest)
-        let_messages_go()
+        reap_messages()
         made.messages = self
         made.array = self.memory(array, not sends, &data, &nbytes)
-        made.it = c_start(self.source.get()[0], sends, peer, tag, data, nbytes, among.encode())
+        made.it = c_start(self.source.get()[0], sends, peer, tag, data, nbytes, group.encode())
         return made
 
-    def isend(self, x: Any, dest: int, tag: int, str among="") -> MessageRequest:
-        return self.start(x, True, integer_of(dest, "isend", "dest"), integer_of(tag, "isend", "tag"), among)
+    def isend(self, x: Any, dest: int, tag: int, str group="") -> MessageRequest:
+        return self.start(x, True, integer_of(dest, "isend", "dest"), integer_of(tag, "isend", "tag"), group)
 
-    def irecv(self, out: Any, source: int, tag: int, str among="") -> MessageRequest:
-        return self.start(out, False, integer_of(source, "irecv", "source"), integer_of(tag, "irecv", "tag"), among)
+    def irecv(self, out: Any, source: int, tag: int, str group="") -> MessageRequest:
+        return self.start(out, False, integer_of(source, "irecv", "source"), integer_of(tag, "irecv", "tag"), group)
 
     def probe(self, source: int, tag: int, bint waits) -> Status | None:
         cdef CEnvelope found
         cdef int sender = integer_of(source, "probe", "source"), wanted_tag = integer_of(tag, "probe", "tag")
-        cdef cbool there
+        cdef cbool matched
         with nogil:
-            there = c_probe(self.it.get()[0], sender, wanted_tag, waits, interrupted, found)
-        return Status.of(found, False) if there else None
+            matched = c_probe(self.it.get()[0], sender, wanted_tag, waits, interrupted, found)
+        return Status.of(found, False) if matched else None
 
     def sent(self) -> list[int]:
-        """Returns the number of messages sent to each rank so far; empty if all ranks share memory."""
+        """Returns the numbers of messages sent to each rank; empty if all ranks share memory."""
         return self.it.get().sent()
 
-    def close(self, sent_here: Sequence[int]) -> list[str]:
-        """Closes. Returns texts of unreceived messages and unfinished requests. `sent_here`: messages that each rank
-        has sent to this rank."""
+    def close(self, sent_to_this_rank: Sequence[int]) -> list[str]:
+        """Closes the messages. Returns texts of unreceived messages and unfinished requests.
+
+        `sent_to_this_rank`: number of messages from each rank to this rank.
+        """
         cdef vector[string] lines
-        cdef vector[uint64_t] sent = sent_here
+        cdef vector[uint64_t] sent = sent_to_this_rank
         with nogil:
             lines = self.it.get().close(sent)
             self.worker.get().remove(<shared_ptr[CSource]>self.source)
-        let_messages_go()
+        reap_messages()
         return [line.decode() for line in lines]
 
     def leave(self) -> list[str]:  # close() that is not collective

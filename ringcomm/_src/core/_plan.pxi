@@ -35,11 +35,11 @@ cdef class Plan:
     def ready_at(self, size_t bucket, DeviceOrder order not None) -> None:  # for a bucket on a GPU
         self.it.get().ready(bucket, order.it)
 
-    def finish(self, bytes present not None) -> Operation:  # its counts: number of ranks that had each item
+    def finish(self, bytes present not None) -> Operation:  # `counts` of the result: number of ranks that had each item
         cdef vector[uint8_t] items = present
         return Operation.wrap(self.it.get().finish(items), self.worker)
 
-    def feedback(self) -> Feedback | None:  # residuals of its buckets; ValueError during a step
+    def feedback(self) -> Feedback | None:  # residuals of the plan's buckets; ValueError during a step
         cdef Feedback found = Feedback.__new__(Feedback)
         found.it = c_feedback_of(self.it)
         return found if found.it else None

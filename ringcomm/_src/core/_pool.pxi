@@ -26,8 +26,11 @@ cdef class BlockPool:
 
 
 def serve_library(library: str) -> bool:
-    """Makes a loaded library allocate big blocks from the serving pools, until the process ends. Returns False if this
-    is not possible here (csrc/shm/served_memory.hpp)."""
+    """Makes a loaded library allocate large blocks from pools, until the process ends.
+
+    serve_from() adds a pool. Returns False if the library cannot be redirected
+    (csrc/shm/served_memory.hpp).
+    """
     return c_serve_library(library.encode())
 
 

@@ -37,7 +37,8 @@ cdef extern from "border/call_cache.hpp":
 cdef class Request:
     """One call with its arguments, for a channel, a queue, or the engine.
 
-    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered call).
+    finish(operation) makes the result and keeps the buffers alive (operation: None for an ordered
+    call).
     """
     cdef CNamedRequest it
     cdef public object finish

@@ -116,7 +116,7 @@ class AlgorithmInfo(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The cost model of schedules: seconds per message, byte sent, byte reduced, byte copied (schedule/network.hpp)."""
+    """The cost model: seconds per message, and per byte sent, reduced, copied (network.hpp)."""
 
     alpha: float
     beta: float
@@ -212,7 +212,7 @@ def algorithms() -> list[AlgorithmInfo]:
 
 
 def check_algorithm(collective: str, str name, int size=0) -> None:
-    """Raises ValueError unless `name` is "shared" or a built-in algorithm for `size` ranks (0: any number)."""
+    """Raises ValueError unless `name` is "shared" or built in, for `size` ranks (0: any)."""
     c_check_algorithm(<Collective>position(COLLECTIVES, collective, "collective"), name.encode(), size)
 
 
@@ -226,13 +226,16 @@ def schedule(collective: str, algorithm: str, int rank, int size, int root=0) ->
 
 cdef vector[CSchedule] schedules_of(schedules) except *:
     cdef vector[CSchedule] all_ranks
-    for one in schedules:
-        all_ranks.push_back((<Schedule?>one).it)
+    for rank_schedule in schedules:
+        all_ranks.push_back((<Schedule?>rank_schedule).it)
     return all_ranks
 
 
 def prove(schedules: Sequence[Schedule]) -> str | None:
-    """Returns None if proved, else the reason. Decides open operand orders: the lowest rank's data comes first."""
+    """Returns None if the schedules are proved, else the reason why not.
+
+    Sets the operand orders that are None: the operand with the lowest rank's data is the first.
+    """
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef CProof proof
     cdef size_t rank
@@ -244,8 +247,10 @@ def prove(schedules: Sequence[Schedule]) -> str | None:
 
 
 def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
-    """Returns, as `[r][i][b]`, how complete (0 to 1) block `b` of rank `r` is when its round `i` begins. The last entry
-    of each rank is for the end. Raises ValueError if ranks deadlock."""
+    """Returns at [r][i][b] how complete (0 to 1) block b of rank r is when round i begins.
+
+    The last entry of each rank is for the end. Raises ValueError if ranks deadlock.
+    """
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef vector[vector[vector[double]]] history
     with nogil:
@@ -260,8 +265,8 @@ def digest(schedules: Sequence[Schedule]) -> bytes:
     cdef CStep step
     cdef size_t i, j
     hashed = hashlib.blake2b(digest_size=16)
-    for one in schedules:
-        it = &(<Schedule?>one).it
+    for rank_schedule in schedules:
+        it = &(<Schedule?>rank_schedule).it
         numbers = it.temps
         numbers.push_back(<int>it.collective)
         numbers.push_back(it.blocks)
@@ -279,7 +284,7 @@ def digest(schedules: Sequence[Schedule]) -> bytes:
 
 
 def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t segment=0, size_t window=1) -> Price:
-    """Prices the schedules of all ranks, each on a separate host. segment: bytes of an instance; 0: one instance."""
+    """Prices the schedules of ranks on separate hosts. segment: bytes; 0: all data in one."""
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef CNetwork links = network_of(network)
     cdef CPrice it
@@ -289,7 +294,7 @@ def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t
 
 
 cdef class Menu:
-    """The priced algorithms and routes for a collective on a group of ranks (csrc/collectives/choose.hpp)."""
+    """The priced algorithms and routes of a collective (csrc/collectives/choose.hpp)."""
     cdef unique_ptr[CMenu] it
 
     def __init__(self, collective: str, int size, hosts: Sequence[int] | None, network: Network):
@@ -297,15 +302,18 @@ cdef class Menu:
         cdef vector[int] host_of
         if hosts is not None:
             if len(hosts) != size:
-                raise ValueError(f"{len(hosts)} hosts are given for {size} ranks")
+                raise ValueError(f"hosts has {len(hosts)} entries for {size} ranks")
             host_of = hosts
         self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, host_of, network_of(network)))
 
     def options(
             self, name: str, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0,
             size_t window=0, uint64_t wire=0) -> list[Option]:
-        """Returns the options for `name` ("": all), each with its cheapest cut. segment, window: fixed values; 0: free.
-        memory: include routes through shared memory. wire: wire format of float32 (wire_code)."""
+        """Returns the options for `name` ("": all), each with its cheapest segment and window.
+
+        segment, window: fixed values; 0: cheapest. memory: include routes through shared memory.
+        wire: wire format of float32 (wire_code).
+        """
         cdef string wanted = name.encode()
         cdef vector[COption] found
         cdef CMenu* menu = self.it.get()

@@ -41,7 +41,7 @@ cdef extern from "border/store.hpp" namespace "ringcomm::store" nogil:
         void make(const void* weights)
         uint64_t apply(CUpdateRule, const CRuleOptions&, CRanges, const void* gradient, const void* pulled, void* result)
         CArrival gather(const CGathering&, uint64_t clock, CUpdateRule, const CRuleOptions&, const void* gradient, const CClocks&)
-        cbool settle(const CGathering&, CUpdateRule, const CRuleOptions&, const CClocks&)
+        cbool apply_if_complete(const CGathering&, CUpdateRule, const CRuleOptions&, const CClocks&)
         unsigned int claim(const CGathering&, const CClocks&, void* sum)
         void release()
         pair[uint64_t, uint64_t] average_with(CShard& other)
@@ -58,7 +58,7 @@ cdef extern from "border/store.hpp" namespace "ringcomm::store" nogil:
         int64_t clock
         CDue due
         CRuleOptions options
-    cdef cppclass CAsked "ringcomm::store::Asked"(COperation):
+    cdef cppclass CPostedRequest "ringcomm::store::PostedRequest"(COperation):
         int peer
         CHead head
         vector[CRange] ranges
@@ -79,7 +79,7 @@ cdef extern from "border/store.hpp" namespace "ringcomm::store" nogil:
         void serve(uint64_t shard, CServed served)
         void forget(uint64_t shard)
     cdef cppclass CClient "ringcomm::store::Client":
-        void ask(shared_ptr[CAsked] asked)
+        void post(shared_ptr[CPostedRequest] request)
     cdef cppclass CStoreService "ringcomm::store::Service":
         CServer server
         CClient client
@@ -102,7 +102,7 @@ cdef class RuleOptions:
     def set(self, str name, value: float) -> None:
         cdef dict options = self.it
         if name not in options:
-            raise ValueError(f"no rule has an option {name!r}")
+            raise ValueError(f"update rules have no option {name!r}")
         options[name] = value
         self.it = options
 
@@ -119,7 +119,7 @@ def update(RuleOptions how not None, uintptr_t weights, uintptr_t gradient, uint
 
 
 cdef class Clocks:
-    """The clocks of all workers (csrc/param_server/clocks.hpp); None: the worker has finished."""
+    """The workers' clocks (csrc/param_server/clocks.hpp). A finished worker's clock is None."""
     cdef shared_ptr[CClocks] it
     cdef shared_ptr[CNode] node
 
@@ -142,10 +142,10 @@ cdef class Clocks:
 
     def wait(self, int worker, int64_t clock, double seconds) -> bool:  # worker -1: all workers
         cdef int64_t longest = <int64_t>(seconds * 1e9)
-        cdef cbool there
+        cdef cbool reached
         with nogil:
-            there = self.it.get().wait(worker, clock, longest)
-        return bool(there)
+            reached = self.it.get().wait(worker, clock, longest)
+        return bool(reached)
 
     def wake(self) -> None: self.it.get().wake()
     def ticks(self) -> int: return self.it.get().ticks()
@@ -160,9 +160,11 @@ cdef class Clocks:
 
 
 cdef class Shard:
-    """A shard of weights to which any rank of the host applies a rule (param_server/shard.hpp). `many` > 0: gradients
-    are gathered in `sums` sums (one, or one for each worker); this view adds to number `sum`. Arrays are addresses;
-    0: none."""
+    """A shard of weights to which any rank of the host applies a rule (param_server/shard.hpp).
+
+    If `many` > 0, gradients are gathered in `sums` sums (one, or one for each worker), and this
+    object adds gradients to the sum with index `sum`. Arrays are addresses; 0: none.
+    """
     cdef shared_ptr[CShard] it
     cdef CGathering gathering
 
@@ -211,10 +213,10 @@ cdef class Shard:
             arrival = self.it.get().gather(self.gathering, clock, <CUpdateRule>how.rule, how.it, <void*>gradient, clocks.it.get()[0])
         return ARRIVALS[<int>arrival]
 
-    def settle(self, RuleOptions how not None, Clocks clocks not None) -> bool:
+    def apply_if_complete(self, RuleOptions how not None, Clocks clocks not None) -> bool:
         cdef cbool applied
         with nogil:
-            applied = self.it.get().settle(self.gathering, <CUpdateRule>how.rule, how.it, clocks.it.get()[0])
+            applied = self.it.get().apply_if_complete(self.gathering, <CUpdateRule>how.rule, how.it, clocks.it.get()[0])
         return bool(applied)
 
     def claim(self, Clocks clocks not None, uintptr_t sum) -> int:  # number of gathered gradients; 0: not enough yet
@@ -229,29 +231,32 @@ cdef class Shard:
         return before.first, before.second
 
 
-cdef class Asked(Operation):
-    """A request to a server. Its fields are valid once it is done: the previous version, the number of gathered
-    updates, and the outcome of the gradient."""
-    cdef shared_ptr[CAsked] asked
+cdef class PostedRequest(Operation):
+    """A request to a server.
+
+    Its fields are valid once it is done: the previous version, the number of gathered updates, and
+    the outcome of the gradient.
+    """
+    cdef shared_ptr[CPostedRequest] core
     cdef object arrays
 
     @property
-    def version(self) -> int: return self.asked.get().version
+    def version(self) -> int: return self.core.get().version
     @property
-    def group(self) -> int: return self.asked.get().group
+    def group(self) -> int: return self.core.get().group
     @property
-    def arrival(self) -> str: return ARRIVALS[<int>self.asked.get().arrival]
+    def arrival(self) -> str: return ARRIVALS[<int>self.core.get().arrival]
 
 
 cdef class StoreService:
-    """The store's service between ranks that share no memory (csrc/param_server/service.hpp). Every rank makes one."""
+    """The store's service between ranks that share no memory (csrc/param_server/service.hpp)."""
     cdef shared_ptr[CStoreService] it
     cdef shared_ptr[CEngine] engine
     cdef shared_ptr[CWorker] worker
-    cdef list under_way  # unfinished requests: the core writes to their arrays
+    cdef list in_flight  # unfinished requests: the core writes to their arrays
 
     def __init__(self, Engine engine not None):
-        self.engine, self.worker, self.under_way = engine.it, engine.worker, []
+        self.engine, self.worker, self.in_flight = engine.it, engine.worker, []
         self.it = c_service_on(engine.it.get()[0])
 
     def serve(
@@ -266,14 +271,14 @@ cdef class StoreService:
 
     def forget(self, uint64_t number) -> None: self.it.get().server.forget(number)
 
-    def ask(
+    def post(
             self, int peer, uint64_t number, RuleOptions how not None, ranges: Sequence[Sequence[int]],
             size_t element, gradient: Any, pulled: Any, result: Any, step: int | None = None,
-            clock: int | None = None, due: tuple[int, int] | None = None) -> Asked:
-        cdef Asked asked = Asked.__new__(Asked)
-        cdef shared_ptr[CAsked] it = make_shared[CAsked]()
-        asked.asked, asked.it, asked.worker = it, <shared_ptr[COperation]>it, self.worker
-        asked.arrays = gradient, pulled, result
+            clock: int | None = None, due: tuple[int, int] | None = None) -> PostedRequest:
+        cdef PostedRequest request = PostedRequest.__new__(PostedRequest)
+        cdef shared_ptr[CPostedRequest] it = make_shared[CPostedRequest]()
+        request.core, request.it, request.worker = it, <shared_ptr[COperation]>it, self.worker
+        request.arrays = gradient, pulled, result
         it.get().peer, it.get().element, it.get().head.shard = peer, element, number
         it.get().head.rule, it.get().head.options = <CUpdateRule>how.rule, how.it
         for first, count in ranges:
@@ -284,15 +289,15 @@ cdef class StoreService:
         if step is not None: it.get().head.gathers, it.get().head.step = True, step
         if clock is not None: it.get().head.clock = min(clock, INT64_MAX)
         if due is not None: it.get().head.due.clock, it.get().head.due.group = due
-        self.under_way = [one for one in self.under_way if not one.done()]
-        self.under_way.append(asked)
-        self.it.get().client.ask(it)
+        self.in_flight = [earlier for earlier in self.in_flight if not earlier.done()]
+        self.in_flight.append(request)
+        self.it.get().client.post(it)
         self.engine.get().wake()
-        return asked
+        return request
 
 
 cdef class HostLock:
-    """A lock in shared memory, initially 64 zero bytes, which must outlive the object (csrc/param_server/lock.hpp)."""
+    """A lock in 64 zero bytes of shared memory, which outlive it (csrc/param_server/lock.hpp)."""
     cdef CLock* it
     cdef shared_ptr[CNode] node
     cdef int rank

@@ -45,7 +45,7 @@ cdef class Transport:
             str extension_path, uint64_t comm, int rank, int size, int tag_limit, *, size_t handle_size,
             size_t status_size, uint64_t byte_type, uint64_t null_request, size_t status_source_offset,
             size_t status_error_offset, int any_source, int undefined) -> Transport:
-        """Makes a transport through MPI. ringcomm._src.platform.mpi_library.describe returns the keyword arguments."""
+        """Makes a transport through MPI; platform.mpi_library.describe returns the keywords."""
         cdef MpiLibrary library
         library.handle_size, library.status_size = handle_size, status_size
         library.byte_type, library.null_request = byte_type, null_request
@@ -69,6 +69,6 @@ cdef class Transport:
     def tag_limit(self) -> int: return self.it.get().tag_limit()
 
     def counts(self) -> tuple[list[int], list[int]]:
-        """Returns the numbers of messages sent to each rank and received from each rank, since its creation."""
+        """Returns the numbers of messages sent to and received from each rank since creation."""
         cdef CMessageCounts counts = self.it.get().counts()
         return list(counts.sent), list(counts.received)

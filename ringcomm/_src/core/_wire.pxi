@@ -35,7 +35,7 @@ def wire_formats() -> tuple[str, ...]:
 
 
 def wire_code(str name, int mode=-1, int group=-1, float amount=-1) -> int:
-    """Returns the core's code of a wire format. Negative arguments select defaults. ValueError: unknown format."""
+    """Returns a wire format's code. Negative values: its defaults. ValueError: unknown format."""
     return c_wire_code(name.encode(), mode, group, amount)
 
 
@@ -89,16 +89,16 @@ cdef class Codec:
     cdef shared_ptr[CCodec] it
 
     def __init__(self, uint64_t code, int dtype, Feedback feedback=None):
-        cdef shared_ptr[CFeedback] held
+        cdef shared_ptr[CFeedback] c_feedback
         if feedback is not None:
-            held = feedback.it
-        self.it = c_codec(code, dtype, held)
+            c_feedback = feedback.it
+        self.it = c_codec(code, dtype, c_feedback)
 
     def capacity(self, size_t count) -> int:
         return self.it.get().capacity(count)
 
     def encode(self, uintptr_t block, size_t count, uintptr_t wire) -> int:
-        """Encodes a block and returns the number of bytes. The block gets the values that they decode to."""
+        """Encodes a block; writes the decoded values to the block. Returns the encoded bytes."""
         cdef size_t nbytes
         with nogil:
             nbytes = c_encode(self.it.get()[0], block, count, wire)

@@ -36,7 +36,7 @@ class Ending:
         self.finished = True
         self._leave()
         logger.warning(
-            "%s has not finished: what this rank has made since the last exchange may reach nobody. Call finish(), or "
-            "use it in a with statement",
+            "%s was not finished before ringcomm ended: other ranks may lack this rank's changes since its last "
+            "exchange. Call finish(), or use it in a with statement",
             self._name,
         )

@@ -1,6 +1,6 @@
 """Decides when ranks exchange: after a number of steps, or after a period of time.
 
-The periodic methods, `Across` and `ElasticPulls` use it.
+The periodic methods, `HostAveraging` and `ElasticPulls` use it.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 
 
 class Every:
-    """The schedule of a replica's rounds. The ``parts`` rounds of a period are spread evenly over it.
+    """The schedule of a replica's rounds. Each period has ``parts`` rounds, at equal distances.
 
-    Args:
-        period: steps, or a text such as ``"200ms"``, ``"1.5s"``, ``"2min"``. With a time, a rank
-            enters the round at the end of its first step after that time. This needs no message:
-            the slowest rank makes fewer steps, and delays the other ranks by at most one step.
-        parts: rounds in a period.
+    Parameters
+    ----------
+    period : int | str
+        Steps, or a time (``"200ms"``, ``"1.5s"`` or ``"2min"``). With a time, a rank enters the
+        round at the end of its first step after that time. Ranks need no message to agree on this:
+        a slow rank makes fewer steps in a period, and delays other ranks by at most one step.
+    parts : int
+        Rounds in a period.
 
-    Raises:
-        ValueError: the period is neither steps nor a time, or there are fewer steps than parts.
+    Raises
+    ------
+    ValueError
+        The period is neither steps nor a time, or there are fewer steps than parts.
     """
 
     def __init__(self, period: int | str, parts: int = 1) -> None:
@@ -31,10 +36,12 @@ class Every:
         if isinstance(period, str):
             found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min)", period.strip())
             if found is None or float(found[1]) == 0:
-                raise ValueError(f'every={period!r}: a number of steps, or a time such as "200ms", "1.5s" or "2min"')
+                raise ValueError(
+                    f'every={period!r}: must be a number of steps, or a time, for example "200ms", "1.5s" or "2min"'
+                )
             self.seconds = float(found[1]) * _UNITS[found[2]] / parts
         elif isinstance(period, bool) or not isinstance(period, int) or period < 1:
-            raise ValueError(f'every={period!r}: a positive number of steps, or a time such as "200ms"')
+            raise ValueError(f'every={period!r}: must be a positive number of steps, or a time, for example "200ms"')
         elif period < parts:
             raise ValueError(f"every={period}: {parts} fragments need at least {parts} steps")
         self.begun = 0  # rounds begun

@@ -27,7 +27,7 @@ MODES = ("sync", "async")
 ORDERS = ("adapt_then_combine", "combine_while_adapt")
 
 
-class How(NamedTuple):
+class GossipOptions(NamedTuple):
     """The arguments of a gossip method, as in `ringcomm.torch.Gossip`."""
 
     graph: Topology
@@ -43,7 +43,7 @@ class How(NamedTuple):
         return self._asdict() | {"graph": self.graph.name}
 
 
-def checked(
+def checked_options(
     graph: str | Topology,
     mode: str,
     every: int,
@@ -51,29 +51,32 @@ def checked(
     order: str,
     compression: Any,
     gamma: float | None,
-) -> How:
-    """Returns the arguments as a `How`. Raises ValueError for invalid arguments or combinations."""
+) -> GossipOptions:
+    """Returns the arguments as `GossipOptions`. Raises ValueError if they are invalid."""
     if mode not in MODES:
-        raise ValueError(f"mode={mode!r}: {' or '.join(map(repr, MODES))}")
+        raise ValueError(f"mode={mode!r}: must be {' or '.join(map(repr, MODES))}")
     if order not in ORDERS:
-        raise ValueError(f"order={order!r}: {' or '.join(map(repr, ORDERS))}")
+        raise ValueError(f"order={order!r}: must be {' or '.join(map(repr, ORDERS))}")
     if every < 1 or resync < 0:
-        raise ValueError(f"every={every}, resync={resync}: a positive number of steps, and one of 0 or more")
+        raise ValueError(f"every={every}, resync={resync}: every must be positive, resync 0 or more")
     if compression is not None and (mode != "sync" or not isinstance(compression, WireFormat)):
-        raise ValueError(f'compression={compression!r}: a wire format such as Compression.int8, with mode="sync"')
+        raise ValueError(
+            f'compression={compression!r}: needs mode="sync" and a wire format, for example Compression.int8'
+        )
     if compression is not None and order != ORDERS[0]:
-        raise ValueError("compression goes with order='adapt_then_combine' only")
+        raise ValueError("compression requires order='adapt_then_combine'")
     if gamma is not None and not 0 < gamma <= 1:
-        raise ValueError(f"gamma={gamma}: in (0, 1]")
+        raise ValueError(f"gamma={gamma}: must be in (0, 1]")
     if mode == "async" and (resync or order != ORDERS[0]):
-        raise ValueError(f"mode={mode!r} has no rounds: resync and order do not go with it")
-    return How(topology(graph), mode, every, resync, order, compression, gamma)
+        raise ValueError(f"mode={mode!r} has no rounds, so resync and order must keep their defaults")
+    return GossipOptions(topology(graph), mode, every, resync, order, compression, gamma)
 
 
 def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: int) -> Neighbourhood:
-    """Returns the neighbourhood of this rank, in shared memory if all ranks share it, else with messages. Collective.
+    """Returns the neighbourhood of this rank. Collective.
 
-    ``nbytes``: upper limit of a rank's data, in bytes.
+    The neighbourhood uses shared memory if all ranks share memory, else messages. ``nbytes``:
+    upper limit of a rank's data, in bytes.
     """
     node = process_set.node
     kind = HostNeighbours if node is not None and node.size == process_set.size() else Neighbours
@@ -81,7 +84,7 @@ def neighbours_of(name: str, graph: Topology, process_set: ProcessSet, nbytes: i
 
 
 def rows_of(graph: Topology, process_set: ProcessSet) -> list[Flat]:
-    """Returns this rank's weights in each round of a period.
+    """Returns this rank's row of the mixing matrix, for each round of a period.
 
     Raises ValueError for a graph that does not preserve the mean.
     """
@@ -92,79 +95,85 @@ def rows_of(graph: Topology, process_set: ProcessSet) -> list[Flat]:
 class Gossip(Periodic):
     """The gossip method of a replica. Collective.
 
-    The replica gossips after its steps. It averages with all ranks when a resync is due, when
-    ``global_weights`` is entered, and at the end.
+    After a step, the replica is averaged with its neighbours. All ranks average when a resync is
+    due, when ``global_weights`` is entered, and at the end.
 
-    Args:
-        replica: the weights, in one fragment.
-        how: the arguments. With ``order`` combine_while_adapt, messages are transferred during the
-            next step: x <- x + mixed - sent.
+    Parameters
+    ----------
+    replica : Replica[Any]
+        The weights, in one fragment.
+    options : GossipOptions
+        The arguments. With ``order`` combine_while_adapt, messages are transferred during the next
+        step: x <- x + mixed - sent.
 
-    Raises:
-        ValueError: the graph does not preserve the mean, or compression is requested for float64
-            weights.
+    Raises
+    ------
+    ValueError
+        The graph does not preserve the mean, or compression is requested for float64 weights.
     """
 
-    def __init__(self, name: str, replica: Replica[Any], how: How, process_set: ProcessSet) -> None:
-        count, compression = replica.sizes[0], how.compression
-        rows = rows_of(how.graph, process_set)
+    def __init__(self, name: str, replica: Replica[Any], options: GossipOptions, process_set: ProcessSet) -> None:
+        count, compression = replica.sizes[0], options.compression
+        rows = rows_of(options.graph, process_set)
         if compression is not None and replica.dtype.itemsize != 4:
-            raise ValueError("compression is of float32 weights, and there are float64 ones")
+            raise ValueError("compression supports float32 weights only, and some weights are float64")
         if compression is not None and len(rows) != 1:
-            raise ValueError(f"compression needs neighbours that stay: topology {how.graph.name!r} changes them")
-        super().__init__(name, replica, Mean(), how.resync or NEVER, process_set)
+            raise ValueError(
+                f"compression needs constant neighbours, but those of topology {options.graph.name!r} change"
+            )
+        super().__init__(name, replica, Mean(), options.resync or NEVER, process_set)
         nbytes = count * replica.dtype.itemsize if compression is None else Compressed.capacity(compression, count)
-        self._neighbours = neighbours_of(f"{name}.gossip", how.graph, process_set, nbytes)
-        self._period, self._overlap = how.every, how.order == ORDERS[1]
-        self._mix = self._mixing(how, rows)
-        self._flying = False
+        self._neighbours = neighbours_of(f"{name}.gossip", options.graph, process_set, nbytes)
+        self._period, self._overlap = options.every, options.order == ORDERS[1]
+        self._mix = self._mixing(options, rows)
+        self._round_in_flight = False
         self._gossiped, self._waited = 0, 0.0
 
-    def _mixing(self, how: How, rows: list[Flat]) -> Mixing:
-        wire = how.compression
+    def _mixing(self, options: GossipOptions, rows: list[Flat]) -> Mixing:
+        wire = options.compression
         if wire is None:
             return Mix(rows, self._neighbours, self.replica.sizes[0], self.replica.dtype)
-        gamma = how.gamma if how.gamma is not None else (1.0 if wire.name == "int8" else 0.4)
-        return Compressed(rows[0], self._neighbours, self.replica.now(0), wire, gamma)
+        gamma = options.gamma if options.gamma is not None else (1.0 if wire.name == "int8" else 0.4)
+        return Compressed(rows[0], self._neighbours, self.replica.flat_copy(0), wire, gamma)
 
     def stepped(self) -> None:
         steps = self.steps + 1
         if steps % self._period == 0:
-            self._settle()
+            self._complete_round()
             self._mix.begin(partial(self.replica.read, 0))
-            self._flying = True
+            self._round_in_flight = True
             if not self._overlap:
-                self._settle()
+                self._complete_round()
         if self.every.due(steps):
-            self._settle()
+            self._complete_round()
         super().stepped()
 
-    def _settle(self) -> None:
-        if not self._flying:
+    def _complete_round(self) -> None:
+        if not self._round_in_flight:
             return
         since = time.monotonic()
-        mixed = self._mix.land()
+        mixed = self._mix.complete()
         self._waited += time.monotonic() - since
-        self._flying = False
+        self._round_in_flight = False
         if self._overlap:
-            mixed += self.replica.now(0) - self._mix.sent
+            mixed += self.replica.flat_copy(0) - self._mix.sent
         self._gossiped += 1
         self.distance = self.replica.distance(0, mixed)
         self.replica.write(0, mixed)
 
     def exchange_now(self) -> None:
-        self._settle()
+        self._complete_round()
         super().exchange_now()
 
     def global_weights(self) -> AbstractContextManager[None]:
-        self._settle()
+        self._complete_round()
         return super().global_weights()
 
     def _finish(self) -> None:
-        self._settle()
+        self._complete_round()
         super()._finish()
 
-    def _beside(self) -> Iterator[None]:
+    def _extra_work(self) -> Iterator[None]:
         return self._neighbours.leave()
 
     @property

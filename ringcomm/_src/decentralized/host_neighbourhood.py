@@ -1,4 +1,4 @@
-"""The gossip neighbourhood of ranks on one host: they read each other's data in place, and wait for clocks.
+"""The gossip neighbourhood of ranks on one host, which read each other's data in place.
 
 `neighbours_of` in gossip.py selects it when all ranks share memory.
 """
@@ -37,37 +37,42 @@ class HostNeighbours(Neighbourhood):
             np.asarray(CoreMemory(address, _TURNS * self._room, self._memory)).reshape(_TURNS, self._room)
             for address in addresses
         ]
-        self._begun.meet()
+        self._begun.barrier()
 
     def room(self) -> np.ndarray[Any, Any]:
-        """Returns the memory for this round's data, once every neighbour has read the previous data in it."""
+        """Waits until all neighbours have read an older round's data. Returns its memory."""
         self._read.clocks.set(self.rank, self.round)
-        for rank in self._tells[(self.round - _TURNS) % len(self._tells)] if self.round >= _TURNS else ():
-            self._read.wait(lambda rank=rank: self._has(self._read, rank, self.round - _TURNS + 1), self._read.clocks)  # type: ignore[misc]
+        for rank in self._destinations[(self.round - _TURNS) % len(self._destinations)] if self.round >= _TURNS else ():
+            self._read.wait(
+                lambda rank=rank: self._reached(self._read, rank, self.round - _TURNS + 1),  # type: ignore[misc]
+                self._read.clocks,
+            )
         return self._data[self.rank][self.round % _TURNS][:-_TAIL]
 
     def begin(self, nbytes: int) -> None:
         turn = self._data[self.rank][self.round % _TURNS]
         turn[-_TAIL:].view(np.int64)[:] = nbytes
-        live = sum(self._begun.clocks.of(rank) is not None for rank in self._tells[self.round % len(self._tells)])
+        live = sum(
+            self._begun.clocks.of(rank) is not None for rank in self._destinations[self.round % len(self._destinations)]
+        )
         self.round += 1
         self._begun.count(self.round)
         self._begun.clocks.set(self.rank, self.round)
         self.bytes += nbytes * live
 
     @staticmethod
-    def _has(workers: Workers, rank: int, clock: int) -> bool:
-        now = workers.clocks.of(rank)
-        return now is None or now >= clock
+    def _reached(workers: Workers, rank: int, clock: int) -> bool:
+        current = workers.clocks.of(rank)
+        return current is None or current >= clock
 
-    def land(self) -> dict[int, np.ndarray[Any, Any]]:
-        came = {}
-        for rank in self._hears[(self.round - 1) % len(self._hears)]:
-            self._begun.wait(lambda rank=rank: self._has(self._begun, rank, self.round), self._begun.clocks)  # type: ignore[misc]
+    def complete(self) -> dict[int, np.ndarray[Any, Any]]:
+        received = {}
+        for rank in self._sources[(self.round - 1) % len(self._sources)]:
+            self._begun.wait(lambda rank=rank: self._reached(self._begun, rank, self.round), self._begun.clocks)  # type: ignore[misc]
             if self._begun.counted(rank) >= self.round:
                 turn = self._data[rank][(self.round - 1) % _TURNS]
-                came[rank] = turn[: turn[-_TAIL:].view(np.int64)[0]]
-        return came
+                received[rank] = turn[: turn[-_TAIL:].view(np.int64)[0]]
+        return received
 
     def leave(self) -> Iterator[None]:
         """Sets both clocks to infinity. The memory remains valid until all ranks have finished."""

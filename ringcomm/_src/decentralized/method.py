@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ringcomm._src.decentralized.ending import Ending
 from ringcomm._src.named.process_sets import ProcessSet
 
-Me = TypeVar("Me")
+ExchangingT = TypeVar("ExchangingT")
 
 
 class Method(ABC):
@@ -25,7 +25,7 @@ class Method(ABC):
     """
 
     def __init__(self, name: str, process_set: ProcessSet, leave: Callable[[], None] = lambda: None) -> None:
-        """Initialises the method. Subclasses call this once they can be finished. ``leave``: as in `Ending`."""
+        """``leave``: as in `Ending`; it may be called from now on."""
         self.name, self.process_set = name, process_set
         self.steps = 0
         self.distance = 0.0  # root mean square change of the weights in the last exchange
@@ -34,22 +34,22 @@ class Method(ABC):
 
     @property
     def has_own_model(self) -> bool:
-        """True if the method has a model besides the replicas: an anchor, a centre, or shared weights."""
+        """True if the method has a model besides the replicas: anchor, centre or shared weights."""
         return False
 
     @property
     def finished(self) -> bool:
         return self._ending.finished
 
-    def finish(self, *how: Any) -> None:
-        """Ends this rank's part of the method, after its last step. Collective. A second call does nothing."""
+    def finish(self, *arguments: Any) -> None:
+        """Ends this rank's part, after its last step. Collective. A second call does nothing."""
         if not self.finished:
-            self._finish(*how)
+            self._finish(*arguments)
             self._ending.finish()
 
     @abstractmethod
-    def _finish(self, *how: Any) -> None:
-        """Does the method's own work at the end. Called once, before other ranks are notified."""
+    def _finish(self, *arguments: Any) -> None:
+        """Does the method's work at the end. Called once."""
 
     def exchange_now(self) -> None:  # noqa: B027
         """Exchanges everything that is not exchanged yet. The default does nothing."""
@@ -67,15 +67,16 @@ class Method(ABC):
 
 
 class Exchanging:
-    """The interface of a method for programs. Use it in a ``with`` statement, or call :meth:`finish`."""
+    """The interface of a method for programs. Use it in a ``with`` statement, or call `finish`."""
 
     _method: Any  # a Method
 
     def global_weights(self) -> AbstractContextManager[None]:
-        """Returns a context manager in which the weights are the method's model. Afterwards the old weights return.
+        """Returns a context manager in which the weights are the method's model.
 
-        The model is the anchor or centre, a store's current weights, or the mean of all ranks'
-        weights. For the mean, all ranks must enter the context.
+        Leaving the context restores the old weights. The model is the anchor or centre, a store's
+        current weights, or the mean of all ranks' weights. For the mean, all ranks must enter the
+        context.
         """
         return self._method.global_weights()
 
@@ -87,7 +88,7 @@ class Exchanging:
         """
         self._method.finish()
 
-    def __enter__(self: Me) -> Me:
+    def __enter__(self: ExchangingT) -> ExchangingT:
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
@@ -105,10 +106,13 @@ class Exchanging:
     def stats(self) -> dict[str, Any]:
         """Returns this rank's statistics.
 
-        They are ``steps``, ``exchanges`` (with a store: pushes), ``waited`` (for other ranks, as a
-        fraction of the time since the method was created) and ``bytes`` contributed. Methods that
-        exchange weights add ``distance``: the root mean square change of the weights in the last
-        exchange. In shared memory there are ``broken_locks`` and ``lost`` (ranks). A store adds
-        ``staleness`` (a histogram: updates of delay -> pushes, over all shards) and ``dropped``.
+        - ``steps``; ``exchanges`` (with a store: pushes); ``bytes`` that this rank contributed.
+        - ``waited``: time spent waiting for other ranks, as a fraction of the method's lifetime.
+        - ``distance`` (methods that exchange weights): the root mean square change of the weights
+          in the last exchange.
+        - ``broken_locks`` (shared memory); ``lost`` (shared memory, store): the ranks that died.
+        - ``staleness`` (store): a dictionary from each delay, in updates, to the number of pushes
+          with this delay, over all shards.
+        - ``dropped`` (store): the number of gradients that were not applied.
         """
         return self._method.stats()

@@ -1,6 +1,6 @@
-"""Computes the new weights of a gossip round from a rank's and its neighbours' weights, plain or compressed.
+"""Computes the new weights of a gossip round from a rank's and its neighbours' weights.
 
-`Gossip` calls ``begin`` and ``land`` once per round.
+`Gossip` calls ``begin`` and ``complete`` once per round.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Mixing(ABC):
         """Starts a round: reads the weights and sends them."""
 
     @abstractmethod
-    def land(self) -> Flat:
+    def complete(self) -> Flat:
         """Waits for the round. Returns the new weights, valid until the next round."""
 
     def state(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Mixing(ABC):
 
 
 class Mix(Mixing):
-    """The average x <- sum W x_j of ``count`` weights. ``rows``: this rank's row of W in each round of a period."""
+    """The average x <- sum W x_j. ``rows``: this rank's row of W in each round of a period."""
 
     def __init__(self, rows: list[Flat], neighbours: Neighbourhood, count: int, dtype: Any) -> None:
         super().__init__(neighbours)
@@ -75,13 +75,13 @@ class Mix(Mixing):
         read(self.sent)
         self._neighbours.begin(nbytes)
 
-    def land(self) -> Flat:
-        """Returns the new weights. Replaces the weights of ranks that have finished by this rank's."""
-        parts, rest = [], 1.0
-        for rank, data in sorted(self._neighbours.land().items()):
+    def complete(self) -> Flat:
+        """Returns the new weights. Uses this rank's weights for ranks that have finished."""
+        parts, own_weight = [], 1.0
+        for rank, data in sorted(self._neighbours.complete().items()):
             parts.append((self._row[rank], data.view(self._dtype)))
-            rest -= self._row[rank]
-        weighted_sum(self._mixed, [*parts, (rest, self.sent)])
+            own_weight -= self._row[rank]
+        weighted_sum(self._mixed, [*parts, (own_weight, self.sent)])
         return self._mixed
 
 
@@ -95,7 +95,7 @@ class Compressed(Mixing):
     """
 
     def __init__(self, row: Flat, neighbours: Neighbourhood, x: Flat, wire: WireFormat, gamma: float) -> None:
-        """``row``: this rank's row of W. ``x``: the initial weights, equal on all ranks and therefore known."""
+        """``row``: this rank's row of W. ``x``: the initial weights, equal on all ranks."""
         super().__init__(neighbours)
         self._gamma, self._row = gamma, row
         self._codec = _core.Codec(wire.code, _core.DTYPES.index("float32"), None)
@@ -115,9 +115,9 @@ class Compressed(Mixing):
         self._sum += np.float32(self._row[self._neighbours.rank]) * change
         self._neighbours.begin(nbytes)
 
-    def land(self) -> Flat:
+    def complete(self) -> Flat:
         change = np.empty_like(self._known)
-        for rank, data in sorted(self._neighbours.land().items()):
+        for rank, data in sorted(self._neighbours.complete().items()):
             aligned = data.copy()
             self._codec.decode(aligned.ctypes.data, len(aligned), change.ctypes.data, len(change), False)
             self._sum += np.float32(self._row[rank]) * change

@@ -19,44 +19,68 @@ from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
 class ParameterStore(Exchanging):
-    """A parameter store for NumPy arrays: ranks push gradients to shared weights, each at its own pace. Collective.
+    """A parameter store for NumPy arrays: ranks push gradients, and pull shared weights.
 
-    The weights are distributed evenly over the memory of their servers. On a server's host, the
-    rank that pushes applies the rule itself, under locks of 16 KB, without a server process or a
-    message. A rank on another host sends the gradient to the server. The server's worker thread
-    applies it and replies, independently of the server's Python code. Ranks compare names and
-    settings.
+    Each rank does this at its own pace. The constructor is collective. The weights are distributed
+    evenly over the memory of their servers. On a server's host, the rank that pushes applies the
+    rule itself; each 16 KB stripe of the weights has a lock. A rank on another host sends the
+    gradient to the server. The server's worker thread applies it and replies, independently of the
+    server's Python code. The constructor compares names and settings between the ranks.
 
     Source: Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014.
 
-    Args:
-        arrays: this rank's copies of the weights, by name, changed in place. The first rank's
-            weights are the initial ones.
-        rule: a rule of `ringcomm.updates`. With Async and many ranks, momentum harms convergence
-            (Mitliagkas et al., 1605.09774).
-        consistency: `Async()`, `SSP(s)`, `SoftSync(S)`, `Sync()` or `Backup(S)`.
-        servers: the ranks that store the weights in their memory: "all", a number, or a
-            list of ranks.
-            They train as the other ranks do, or call :meth:`serve` instead.
-        scale: "none"; "inverse": a gradient that is t updates late moves the weights by 1/t; or a
-            function of t.
-        compensate: g + compensate g g (x - pulled) replaces g (DC-ASGD, arXiv:1609.08326); the
-            paper uses 0.04.
-        on_loss: "end": if a rank dies, waiting ranks raise PeerLostError; "continue": on one host,
-            the other ranks continue without it.
-        process_set: the ranks; with several hosts, all ranks.
-        every: with ``across="host"``, steps of a host's first rank between two averages, or a time
-            such as "200ms".
-        across: applies with several hosts, or without shared memory. "service": servers are ranks
-            of any host, and ``consistency`` is between all ranks. "host": each host has a separate
-            store, which loads a slow network less. Then ``servers`` and ``consistency`` apply to
-            each host's ranks. After every period ``every``, the mean of all stores replaces their
-            weights, by adding (mean - what was sent).
+    Parameters
+    ----------
+    arrays : Mapping[str, np.ndarray[Any, Any]]
+        This rank's copies of the weights, by name, changed in place: writeable, of any shapes and
+        of floating or complex dtypes. The first rank's weights are the initial ones.
+    rule : Update | None
+        A rule of `ringcomm.updates`; None: ``SGD()``. With Async and many ranks, momentum harms
+        convergence (Mitliagkas et al., arXiv:1605.09774).
+    consistency : Consistency | None
+        ``Async()`` (the default), ``SSP(s)``, ``SoftSync(n)``, ``Sync()`` or ``Backup(n)``.
+    servers : str | int | Sequence[int]
+        The ranks that store the weights in their memory: "all", a number, or a list of ranks. They
+        train as the other ranks do, or call :meth:`serve` instead.
+    scale : str | Callable[[int], float]
+        Factor of the learning rate for a gradient that is t updates late: "none" (1), "inverse"
+        (1/t), or a function of t.
+    compensate : float
+        If not 0, g + compensate g g (x - pulled) replaces the gradient g. Source: DC-ASGD,
+        arXiv:1609.08326, which uses 0.04.
+    on_loss : str
+        After a rank has died: "end": waiting ranks raise PeerLostError; "continue": on one host,
+        the other ranks continue without it.
+    process_set : ProcessSet
+        The ranks that take part. With several hosts, the set must contain all ranks.
+    every : int | str
+        With ``across="host"``: period of the averages, as a number of steps of a host's first rank,
+        or as a time ("200ms").
+    across : str
+        Applies with several hosts, or without shared memory. "service": servers are ranks of any
+        host, and ``consistency`` is between all ranks. "host": each host has a separate store,
+        which loads a slow network less. Then ``servers`` and ``consistency`` apply to each host's
+        ranks. After every period ``every``, the mean of all stores replaces their weights: each
+        store adds the mean minus the weights that it sent.
 
-    Raises:
-        ValueError: an argument is invalid.
-        MismatchError: ranks give different arguments.
-        UnsupportedError: ``across`` is "host", and ranks of a host share no memory.
+    Raises
+    ------
+    ValueError
+        An argument is invalid.
+    MismatchError
+        Ranks give different arguments.
+    UnsupportedError
+        ``across`` is "host", and ranks of a host share no memory.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> w = np.zeros(3)
+    >>> rule, consistency = ringcomm.updates.SGD(lr=1.0), ringcomm.Sync()
+    >>> with ringcomm.ParameterStore({"w": w}, rule, consistency) as store:
+    ...     store.push_pull({"w": np.full(3, float(rank))})  # w -= lr * (mean of the gradients)
+    >>> print(w)
+    [-0.5 -0.5 -0.5]
     """
 
     def __init__(
@@ -76,18 +100,18 @@ class ParameterStore(Exchanging):
         self._names = list(arrays)
         self._replica = ArrayReplica(list(arrays.values()))
         name = f"store{next_number(process_set)}"
-        texts = [f"'{key}' {one.dtype} {one.shape}" for key, one in arrays.items()]
-        how = f"ParameterStore, {rule.text()}, {consistency}, servers {servers}, every {every}, across {across}"
-        require_equal_texts([how, *texts], name, process_set, "ParameterStore")
+        texts = [f"'{key}' {array.dtype} {array.shape}" for key, array in arrays.items()]
+        settings = f"ParameterStore, {rule.text()}, {consistency}, servers {servers}, every {every}, across {across}"
+        require_equal_texts([settings, *texts], name, process_set, "ParameterStore")
         options = StoreOptions(consistency, servers, scale, compensate, on_loss, every, across)
         self._method = Store(name, process_set, self._replica, [(slice(0, self._replica.sizes[0]), rule)], options)
         self._method.set_options(0, rule.options["lr"])
 
     def _flat(self, gradients: Mapping[str, np.ndarray[Any, Any]]) -> Flat:
-        """Returns the gradients as one flat array, with zeros for arrays that have none."""
+        """Returns the gradients as one flat array, with zeros for arrays without a gradient."""
         unknown = gradients.keys() - set(self._names)
         if unknown:
-            raise ValueError(f"there are no weights named {', '.join(sorted(unknown))}")
+            raise ValueError(f"the store has no weights named {', '.join(sorted(unknown))}")
         flat, at = np.zeros_like(self._method.weights), 0
         for name, item in zip(self._names, self._replica.items(0), strict=True):
             if name in gradients:
@@ -96,9 +120,21 @@ class ParameterStore(Exchanging):
         return flat
 
     def push_pull(self, gradients: Mapping[str, np.ndarray[Any, Any]], lr: float | None = None) -> None:
-        """Makes a step: pushes gradients of the arrays, waits as the consistency requires, and pulls the weights.
+        """Makes a step: pushes gradients, waits as the consistency requires, and pulls the weights.
 
-        ``lr`` replaces the rule's learning rate.
+        Parameters
+        ----------
+        gradients : Mapping[str, np.ndarray[Any, Any]]
+            Gradients by the names of the arrays; a missing gradient counts as zeros.
+        lr : float | None
+            Replaces the rule's learning rate, also for later steps.
+
+        Raises
+        ------
+        ValueError
+            A name is unknown, or this rank is a dedicated server.
+        PeerLostError
+            A rank has died, and ``on_loss`` is "end".
         """
         if lr is not None:
             self._method.set_options(0, lr)
@@ -115,21 +151,24 @@ class ParameterStore(Exchanging):
         self._method.push(self._flat(gradients))
 
     def pull(self) -> None:
-        """Pulls the weights: the second half of :meth:`push_pull`. Waits first as the consistency requires."""
+        """Waits as the consistency requires, and pulls: the second half of :meth:`push_pull`."""
         self._method.pull(self._method.due())
 
     def rows(self, name: str) -> Rows:
-        """Returns the rows of one array (an embedding), which can be pushed and pulled without the other arrays."""
+        """Returns the rows of one array (an embedding), which are pushed and pulled separately.
+
+        Raises ValueError if the array is unknown, complex, or has no dimension.
+        """
         if name not in self._names:
-            raise ValueError(f"there are no weights named {name}")
+            raise ValueError(f"the store has no weights named {name}")
         number = self._names.index(name)
         items = self._replica.items(0)
         if items[number].ndim == 0 or items[number].dtype.kind == "c":
-            raise ValueError(f"'{name}' has no rows of real numbers")
-        return Rows(self._method, sum(one.size for one in items[:number]), items[number], self._replica.dtype)
+            raise ValueError(f"'{name}' must have a real dtype and at least one dimension, so that it has rows")
+        return Rows(self._method, sum(item.size for item in items[:number]), items[number], self._replica.dtype)
 
     def serve(self) -> None:
-        """Serves on a dedicated server, which makes no steps. Returns when all ranks have finished."""
+        """Serves on a dedicated server, without steps. Returns when all ranks have finished."""
         self.finish()
 
     def record(self) -> list[list[tuple[int, int, int]]]:
@@ -141,7 +180,7 @@ class ParameterStore(Exchanging):
         return self._method.record()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns this rank's shard with the rule's state, and its clock. Collective: no rank may push meanwhile."""
+        """Returns this rank's shard, rule state and clock. Collective: no rank may push now."""
         return self._method.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -154,26 +193,31 @@ class Rows:
 
     def __init__(self, store: Store, first: int, array: np.ndarray[Any, Any], dtype: Any) -> None:
         self._store, self._first, self._dtype = store, first, dtype
-        self._many, self._row = array.shape[0], array.shape[1:]
-        self._width = array.size // max(self._many, 1)
+        self._row_count, self._row = array.shape[0], array.shape[1:]
+        self._width = array.size // max(self._row_count, 1)
 
     def push(self, ids: Any, gradients: Any) -> None:
-        """Applies the rule to these rows immediately, for any consistency. It does not count as a step.
+        """Applies the rule to these rows immediately, for any consistency. Counts as no step.
 
-        Momentum, weight decay and the like change the given rows only, at the time of the push.
-        Adam's bias correction counts the updates of the 16 KB stripe that contains the row.
+        Momentum, weight decay and similar terms change the given rows only, at the time of the
+        push. Adam's bias correction counts the updates of the 16 KB stripe that contains the row.
 
-        Args:
-            ids: integers, of any shape; the gradients of a repeated id are added.
-            gradients: array of shape ``ids.shape + row``.
+        Parameters
+        ----------
+        ids : array_like
+            Integers, of any shape; the gradients of a repeated id are added.
+        gradients : array_like
+            Array of shape ``ids.shape + row``.
 
-        Raises:
-            IndexError: a row does not exist.
+        Raises
+        ------
+        IndexError
+            A row does not exist.
         """
-        once, where = np.unique(self._checked(ids), return_inverse=True)
-        sums = np.zeros((len(once), self._width), self._dtype)
-        np.add.at(sums, where, np.reshape(host_copy(gradients), (where.size, self._width)))
-        self._store.rows(0, self._first + once * self._width, self._width, sums, None)
+        unique_ids, inverse = np.unique(self._checked(ids), return_inverse=True)
+        sums = np.zeros((len(unique_ids), self._width), self._dtype)
+        np.add.at(sums, inverse, np.reshape(host_copy(gradients), (inverse.size, self._width)))
+        self._store.rows(0, self._first + unique_ids * self._width, self._width, sums, None)
 
     def pull(self, ids: Any) -> np.ndarray[Any, Any]:
         """Returns the current rows as a new array of shape ``ids.shape + row``, float32 or float64.
@@ -187,6 +231,6 @@ class Rows:
 
     def _checked(self, ids: Any) -> np.ndarray[Any, Any]:
         flat = np.asarray(host_copy(ids), np.int64).reshape(-1)
-        if flat.size and not 0 <= flat.min() <= flat.max() < self._many:
-            raise IndexError(f"rows {flat.min()} to {flat.max()}: there are {self._many}")
+        if flat.size and not 0 <= flat.min() <= flat.max() < self._row_count:
+            raise IndexError(f"rows {flat.min()} to {flat.max()}: the array has {self._row_count} rows")
         return flat

@@ -1,4 +1,4 @@
-"""A rank's model for exchanges: fragments that are read into flat arrays and written back from them.
+"""A rank's model for exchanges: fragments that are copied to flat arrays, and back.
 
 Methods know only `Replica`; each framework has a subclass. `ArrayReplica` is the one for NumPy
 arrays.
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ringcomm._src.arrays.device.values import refuse_elsewhere
+from ringcomm._src.arrays.device.values import require_host_memory
 from ringcomm._src.named.collectives import broadcast_
 from ringcomm._src.named.process_sets import ProcessSet
 
@@ -29,7 +29,7 @@ def cut(sizes: Sequence[int], parts: int) -> list[list[int]]:
     Raises ValueError if there are fewer items than parts.
     """
     if len(sizes) < parts:
-        raise ValueError(f"fragments={parts}: there are {len(sizes)} parameters only")
+        raise ValueError(f"fragments={parts}: must not exceed the number of parameters, {len(sizes)}")
     made: list[list[int]] = [[]]
     total, done = sum(sizes), 0
     for item, size in enumerate(sizes):
@@ -48,20 +48,20 @@ def cut(sizes: Sequence[int], parts: int) -> list[list[int]]:
 class Replica(ABC, Generic[T]):
     """Weights in fragments, and statistics (BatchNorm's), which belong to the last fragment.
 
-    ``dtype``: dtype of flat arrays. It is float64 if an item is, else float32, in which halves are
-    averaged too. ``heads``: number of weights in each fragment; ``sizes``: the same with the
+    ``dtype``: dtype of flat arrays: float64 if an item is float64, else float32, also for float16
+    items. ``heads``: number of weights in each fragment; ``sizes``: number of weights and
     statistics.
     """
 
     dtype: Any
 
     def __init__(self, weights: Sequence[T], statistics: Sequence[T] = (), fragments: int = 1) -> None:
-        parts = cut([self.count(one) for one in weights], fragments)
+        parts = cut([self.count(item) for item in weights], fragments)
         self.fragments = [[weights[item] for item in part] for part in parts]
         self.heads = [sum(map(self.count, part)) for part in self.fragments]
         self.fragments[-1] += statistics
         self.sizes = [sum(map(self.count, part)) for part in self.fragments]
-        wide = any(self.is_double(one) for part in self.fragments for one in part)
+        wide = any(self.is_double(item) for part in self.fragments for item in part)
         self.dtype = np.dtype(np.float64 if wide else np.float32)
 
     @staticmethod
@@ -92,34 +92,34 @@ class Replica(ABC, Generic[T]):
     def write(self, fragment: int, flat: Flat) -> None:
         self.copy_in(self.items(fragment), self._parts(fragment, flat))
 
-    def now(self, fragment: int) -> Flat:
+    def flat_copy(self, fragment: int) -> Flat:
         """Returns the fragment in a new array."""
         flat = np.empty(self.sizes[fragment], self.dtype)
         self.read(fragment, flat)
         return flat
 
-    def begin_alike(self, fragment: int, name: str, process_set: ProcessSet) -> Flat:
-        """Copies the first rank's numbers to all ranks. Collective. ``name``: name of the operation."""
-        flat = self.now(fragment)
+    def broadcast_initial(self, fragment: int, name: str, process_set: ProcessSet) -> Flat:
+        """Broadcasts the first rank's numbers, by an operation of this name. Collective."""
+        flat = self.flat_copy(fragment)
         if len(flat):
             broadcast_(flat, process_set.ranks[0], name, process_set)
         self.write(fragment, flat)
         return flat
 
     @contextmanager
-    def holding(self, flats: Sequence[Flat]) -> Iterator[None]:
-        """Writes these fragments for the duration of the context, and restores the old ones afterwards."""
-        before = [self.now(number) for number in range(len(self.sizes))]
+    def temporarily(self, flats: Sequence[Flat]) -> Iterator[None]:
+        """Writes these fragments for the duration of the context, then restores the old ones."""
+        saved = [self.flat_copy(number) for number in range(len(self.sizes))]
         for number, flat in enumerate(flats):
             self.write(number, flat)
         try:
             yield
         finally:
-            for number, flat in enumerate(before):
+            for number, flat in enumerate(saved):
                 self.write(number, flat)
 
     def distance(self, fragment: int, flat: Flat) -> float:
-        """Returns the root mean square difference of the weights to ``flat``, over about SAMPLED elements."""
+        """Returns the root mean square of weights - ``flat``, over about SAMPLED elements."""
         items: list[T] = []
         parts: list[Flat] = []
         left = SAMPLED
@@ -128,13 +128,13 @@ class Replica(ABC, Generic[T]):
                 items.append(item)
                 parts.append(part)
                 left -= len(part)
-        mine = [np.empty_like(part) for part in parts]
-        self.copy_out(items, mine)
-        squares = sum(float(np.dot(d, d)) for d in (a - b for a, b in zip(mine, parts, strict=True)))
+        own_parts = [np.empty_like(part) for part in parts]
+        self.copy_out(items, own_parts)
+        squares = sum(float(np.dot(d, d)) for d in (a - b for a, b in zip(own_parts, parts, strict=True)))
         return float(np.sqrt(squares / max(sum(map(len, parts)), 1)))
 
     def _parts(self, fragment: int, flat: Flat) -> list[Flat]:
-        ends = np.cumsum([self.count(one) for one in self.fragments[fragment]])
+        ends = np.cumsum([self.count(item) for item in self.fragments[fragment]])
         return np.split(flat, ends[:-1])
 
 
@@ -146,7 +146,7 @@ class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
 
     @staticmethod
     def count(item: np.ndarray[Any, Any]) -> int:
-        refuse_elsewhere(item, "this method")
+        require_host_memory(item, "this method")
         return item.size * (2 if item.dtype.kind == "c" else 1)
 
     @staticmethod
@@ -177,5 +177,5 @@ class ArrayReplica(Replica["np.ndarray[Any, Any]"]):
 
 
 def next_number(process_set: ProcessSet) -> int:
-    """Returns the number of a new method that uses the set: the same on every rank of it."""
+    """Returns the number of a new method that uses the set: the same on all its ranks."""
     return next(process_set.optimizers)

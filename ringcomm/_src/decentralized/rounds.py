@@ -3,7 +3,7 @@
 A round consists of two named operations, submitted together: an allgather of every rank's row of
 numbers, and the sum of the contributions. The rows give the number of contributions, so that the
 mean excludes ranks without one. A rank that has finished answers with zeros that do not count,
-until all ranks have finished. `Periodic` and `Across` run their exchanges on lanes.
+until all ranks have finished. `Periodic` and `HostAveraging` run their exchanges on lanes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Kind(IntEnum):
     SERVE = 0  # the rank has finished; it accepts any kind of round
     PEEK = 1  # reads the mean without changing the rank's weights
     EXCHANGE = 2
-    MEET = 3  # an exchange at a point that all ranks reach
+    SYNCHRONIZE = 3  # an exchange at a point that all ranks reach
 
 
 class Row(NamedTuple):
@@ -48,12 +48,12 @@ class Row(NamedTuple):
     kind: int
     counted: int  # 1: the rank contributed
     finishing: int
-    left: int  # contributions after this one, while the rank is finishing
+    remaining: int  # contributions that follow this one, if the rank is finishing
     steps: int
 
 
 class Outcome(NamedTuple):
-    """The result of a round, the same on every rank: the mean of ``counted`` contributions, in the lane's memory."""
+    """The result of a round, equal on all ranks: the mean of ``counted`` contributions."""
 
     mean: Flat
     counted: int
@@ -65,9 +65,9 @@ class Outcome(NamedTuple):
         return any(row.kind >= Kind.EXCHANGE for row in self.rows)
 
     @property
-    def is_meeting(self) -> bool:
-        """True if no rank runs a scheduled exchange, so that all ranks have reached the common point."""
-        return all(row.kind in (Kind.MEET, Kind.SERVE) for row in self.rows)
+    def is_synchronized(self) -> bool:
+        """True if all ranks have reached the common point: no rank runs a scheduled exchange."""
+        return all(row.kind in (Kind.SYNCHRONIZE, Kind.SERVE) for row in self.rows)
 
 
 class _Round(NamedTuple):
@@ -79,16 +79,25 @@ class _Round(NamedTuple):
 class Lane:
     """One sequence of rounds between the ranks of a set. The rounds exchange the fragments in turn.
 
-    Args:
-        name: the same on all ranks, and used by no other lane.
-        process_set: the ranks.
-        sizes: elements of each fragment.
-        dtype: float32 or float64.
-        fill: ``fill(fragment, flat)`` writes this rank's contribution.
-        landed: ``landed(fragment, outcome)`` uses the result of an exchange that has at least one
-            contribution.
-        wires: wire format and error feedback of each fragment between hosts.
-        rounds: number of rounds; None: until all ranks have finished.
+    Parameters
+    ----------
+    name : str
+        The same on all ranks, and used by no other lane.
+    process_set : ProcessSet
+        The ranks.
+    sizes : Sequence[int]
+        Elements of each fragment.
+    dtype : np.dtype
+        ``float32`` or ``float64``.
+    fill : Callable[[int, Flat], None]
+        ``fill(fragment, flat)`` writes this rank's contribution.
+    use_outcome : Callable[[int, Outcome], None]
+        ``use_outcome(fragment, outcome)`` uses the result of an exchange that has at least one
+        contribution.
+    wires : Sequence[tuple[Any, Any]] | None
+        Wire format and error feedback of each fragment between hosts.
+    rounds : int | None
+        Number of rounds; None: until all ranks have finished.
     """
 
     def __init__(
@@ -98,88 +107,88 @@ class Lane:
         sizes: Sequence[int],
         dtype: Any,
         fill: Callable[[int, Flat], None],
-        landed: Callable[[int, Outcome], None],
+        use_outcome: Callable[[int, Outcome], None],
         wires: Sequence[tuple[Any, Any]] | None = None,
         rounds: int | None = None,
     ) -> None:
         self.name, self.process_set, self.sizes = name, process_set, list(sizes)
-        self._dtype, self._fill, self._landed = dtype, fill, landed
+        self._dtype, self._fill, self._use_outcome = dtype, fill, use_outcome
         self._wires = list(wires) if wires is not None else [(None, None)] * len(self.sizes)
         self._rounds, self.begun = rounds, 0
         self._flats: dict[int, Flat] = {}
-        self._flying: deque[_Round] = deque()
-        self._finishing, self._left = False, 0
+        self._in_flight: deque[_Round] = deque()
+        self._finishing, self._remaining = False, 0
         self.steps = 0  # steps of this rank
         self.rows: list[Row] = []  # rows of the last round
         self.waited = 0.0  # seconds spent waiting
         self.bytes = 0  # bytes contributed
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """True if no rank begins another round. The answer is the same on every rank."""
-        if self._rounds is not None and self.begun >= self._rounds and not self._flying:
+        if self._rounds is not None and self.begun >= self._rounds and not self._in_flight:
             return True
-        return bool(self.rows) and all(row.finishing and not row.left for row in self.rows) and not self._flying
+        return bool(self.rows) and all(row.finishing and not row.remaining for row in self.rows) and not self._in_flight
 
     @property
     def updates(self) -> int:
         """Number of steps of all ranks, as of the last round."""
-        me = self.process_set.ranks[self.process_set.require_rank()]
-        return self.steps + sum(row.steps for row in self.rows if row.rank != me)
+        own_rank = self.process_set.ranks[self.process_set.require_rank()]
+        return self.steps + sum(row.steps for row in self.rows if row.rank != own_rank)
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         """Number of unfinished rounds."""
-        return len(self._flying)
+        return len(self._in_flight)
 
     def begin(self, kind: Kind = Kind.EXCHANGE, counted: bool = True) -> None:
         """Submits this rank's part of the next round: its contribution, or zeros. Does not wait."""
         fragment = self.begun % len(self.sizes)
         if self._finishing:
-            counted = self._left > 0
+            counted = self._remaining > 0
             kind = Kind.EXCHANGE if counted else Kind.SERVE
-            self._left = max(self._left - 1, 0)
+            self._remaining = max(self._remaining - 1, 0)
         flat = self._flat(fragment)
         if counted:
             self._fill(fragment, flat)
             self.bytes += flat.nbytes
         else:
             flat[:] = 0
-        me = self.process_set.ranks[self.process_set.require_rank()]
-        row = np.array(Row(me, kind, counted, self._finishing, self._left, self.steps), np.int64)
+        own_rank = self.process_set.ranks[self.process_set.require_rank()]
+        row = np.array(Row(own_rank, kind, counted, self._finishing, self._remaining, self.steps), np.int64)
         name = f"{self.name}.{fragment}"
         header = named.submit(self.process_set, row_calls.allgather_any(arrays.source(row)), name)
         wire, feedback = self._wires[fragment]
-        how = Reduction(Sum, 1.0, 1.0, self.process_set, wire=wire, feedback=feedback)
-        data = how.submit(_operations.allreduce_request(how, flat, in_place=True), name)
-        self._flying.append(_Round(fragment, header, data))
+        reduction = Reduction(Sum, 1.0, 1.0, self.process_set, wire=wire, feedback=feedback)
+        data = reduction.submit(_operations.allreduce_request(reduction, flat, in_place=True), name)
+        self._in_flight.append(_Round(fragment, header, data))
         self.begun += 1
 
     def ready(self) -> bool:
-        """Returns True if ``land`` would not wait."""
-        return bool(self._flying) and self._flying[0].header.test() and self._flying[0].data.test()
+        """Returns True if ``complete`` would not wait."""
+        return bool(self._in_flight) and self._in_flight[0].header.test() and self._in_flight[0].data.test()
 
-    def land(self) -> Outcome:
-        """Waits for the oldest unfinished round. If it was an exchange, passes the result to ``landed``."""
-        one = self._flying[0]
+    def complete(self) -> Outcome:
+        """Waits for the oldest round in flight. Passes an exchange's result to ``use_outcome``."""
+        oldest = self._in_flight[0]
         since = time.monotonic()
-        gathered, flat = one.header.wait(), one.data.wait()
+        gathered, flat = oldest.header.wait(), oldest.data.wait()
         if not self._finishing:
             self.waited += time.monotonic() - since
-        self._flying.popleft()
+        self._in_flight.popleft()
         self.rows = [Row(*numbers) for numbers in gathered.reshape(-1, len(Row._fields)).tolist()]
         count = sum(row.counted for row in self.rows)
         if count > 1:
             np.divide(flat, count, out=flat)
         outcome = Outcome(flat, count, self.rows)
         if count and outcome.is_exchange:
-            self._landed(one.fragment, outcome)
+            self._use_outcome(oldest.fragment, outcome)
         return outcome
 
     def exchange(self, kind: Kind = Kind.EXCHANGE) -> Outcome:
         """Runs the next round to its end."""
         self.begin(kind)
-        return self.land()
+        return self.complete()
 
     def finish(self, contributions: int) -> None:
         """Records that this rank makes no more steps.
@@ -187,7 +196,7 @@ class Lane:
         The rank contributes to the next ``contributions`` rounds, and answers later rounds without
         a contribution.
         """
-        self._finishing, self._left = True, contributions
+        self._finishing, self._remaining = True, contributions
 
     def close(self) -> None:
         """Releases the memory of the lane. No round may be unfinished."""
@@ -201,25 +210,25 @@ class Lane:
         return flat
 
 
-def serve(lanes: Sequence[Lane], beside: Iterator[None] | None = None) -> None:
-    """Answers on all lanes until no lane has further rounds and ``beside`` is exhausted.
+def serve(lanes: Sequence[Lane], extra_work: Iterator[None] | None = None) -> None:
+    """Answers on all lanes until no lane has further rounds and ``extra_work`` is exhausted.
 
     This rank must be finishing on every lane, without an unfinished round.
     """
-    sleep, busy = 0.0, beside is not None
+    sleep, busy = 0.0, extra_work is not None
     while True:
-        left = [lane for lane in lanes if not lane.over]
-        busy = beside is not None and busy and next(beside, _END) is not _END
-        if not left and not busy:
+        unfinished = [lane for lane in lanes if not lane.is_finished]
+        busy = extra_work is not None and busy and next(extra_work, _END) is not _END
+        if not unfinished and not busy:
             return
-        for lane in left:
-            if not lane.flying:
+        for lane in unfinished:
+            if not lane.in_flight:
                 lane.begin()
-        if len(left) == 1 and not busy:
-            left[0].land()
-        elif ready := [lane for lane in left if lane.ready()]:
+        if len(unfinished) == 1 and not busy:
+            unfinished[0].complete()
+        elif ready := [lane for lane in unfinished if lane.ready()]:
             for lane in ready:
-                lane.land()
+                lane.complete()
             sleep = 0.0
         else:
             time.sleep(sleep)

@@ -1,7 +1,7 @@
-"""Rules of an exchange: they average a replica, move an anchor (DiLoCo, SlowMo), or pull it to a centre (EASGD).
+"""Rules of an exchange: mean, move of an anchor (DiLoCo, SlowMo), pull to a centre (EASGD).
 
 Fragments are flat arrays: ``head`` elements of weights, followed by statistics. Every rule takes
-the mean of the statistics. `Periodic` calls ``contribute`` before a round and ``land`` after it.
+the mean of the statistics. `Periodic` calls ``contribute`` before a round, then ``apply_mean``.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ class Rule(ABC):
         """Replaces this rank's weights in ``flat`` by its contribution."""
 
     @abstractmethod
-    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
-        """Replaces the mean of ``count`` contributions by this rank's new weights. ``now()`` returns the old ones."""
+    def apply_mean(self, number: int, mean: Flat, count: int, old_weights: Callable[[], Flat]) -> None:
+        """Replaces the mean of ``count`` contributions by new weights."""
 
-    def settle(self) -> None:  # noqa: B027
+    def prepare_finish(self) -> None:  # noqa: B027
         """Prepares for the end: this rank makes no more steps."""
 
     def state(self) -> dict[str, list[Flat]]:
         """Returns copies of the state between exchanges."""
-        return {"anchors": [one.copy() for one in self.anchors]}
+        return {"anchors": [anchor.copy() for anchor in self.anchors]}
 
     def load(self, state: dict[str, list[Flat]]) -> None:
         for name, flats in state.items():
-            for mine, theirs in zip(getattr(self, name), flats, strict=True):
-                mine[:] = theirs
+            for own, loaded in zip(getattr(self, name), flats, strict=True):
+                own[:] = loaded
 
 
 class Mean(Rule):
-    """The mean: x <- mean. With ``overlap``: x <- x + mean - s, where s is what the rank contributed.
+    """The mean: x <- mean. With ``overlap``: x <- x + mean - (the rank's contribution).
 
     Source: Stich, "Local SGD converges fast", arXiv:1805.09767; Shen et al., CoCoD-SGD,
     arXiv:1906.12043.
@@ -63,20 +63,21 @@ class Mean(Rule):
         if self._overlap:
             np.copyto(self._sent.setdefault(number, np.empty_like(flat)), flat)
 
-    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
+    def apply_mean(self, number: int, mean: Flat, count: int, old_weights: Callable[[], Flat]) -> None:
         if self._overlap:
             mean -= self._sent[number]
-            mean += now()
+            mean += old_weights()
 
-    def settle(self) -> None:
+    def prepare_finish(self) -> None:
         self._overlap = False  # all ranks end with the same bits
 
 
 class Outer(Rule):
     """An outer optimizer that uses the means as SGD uses gradients.
 
-    d = a - mean x; u <- m u + d; a <- a - lr (d + m u) with Nesterov's momentum, or a - lr u
-    without it. Then x <- a; if steps were made during the round, x <- b x + (1 - b) a.
+    With anchor a, velocity u, momentum m and blend b: d = a - mean x; u <- m u + d. With Nesterov's
+    momentum, a <- a - lr (d + m u), else a <- a - lr u. Then x <- a; if steps were made during the
+    round, x <- b x + (1 - b) a.
 
     Source: Douillard et al., DiLoCo, arXiv:2311.08105, and Streaming DiLoCo, arXiv:2501.18512; Wang
     et al., SlowMo, arXiv:1910.00643; Chen and Huo, BMUF, ICASSP 2016.
@@ -96,7 +97,7 @@ class Outer(Rule):
     def contribute(self, number: int, flat: Flat) -> None:
         flat[: self._heads[number]] -= self.anchors[number]
 
-    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
+    def apply_mean(self, number: int, mean: Flat, count: int, old_weights: Callable[[], Flat]) -> None:
         anchor, velocity, gradient = self.anchors[number], self.velocities[number], mean[: self._heads[number]]
         np.negative(gradient, out=gradient)
         if self.momentum:
@@ -111,10 +112,10 @@ class Outer(Rule):
         gradient[:] = anchor
         if self.blend:
             gradient *= 1 - self.blend
-            gradient += self.blend * now()[: len(gradient)]
+            gradient += self.blend * old_weights()[: len(gradient)]
 
     def state(self) -> dict[str, list[Flat]]:
-        return super().state() | {"velocities": [one.copy() for one in self.velocities]}
+        return super().state() | {"velocities": [velocity.copy() for velocity in self.velocities]}
 
 
 class Elastic(Rule):
@@ -135,14 +136,14 @@ class Elastic(Rule):
         self.anchors.append(fragment[: self._heads[len(self.anchors)]].copy())
 
     def contribute(self, number: int, flat: Flat) -> None:
-        apart = flat[: self._heads[number]]
-        apart -= self.anchors[number]
-        np.multiply(apart, self.alpha, out=self._pulls.setdefault(number, np.empty_like(apart)))
+        difference = flat[: self._heads[number]]
+        difference -= self.anchors[number]
+        np.multiply(difference, self.alpha, out=self._pulls.setdefault(number, np.empty_like(difference)))
 
-    def land(self, number: int, mean: Flat, count: int, now: Callable[[], Flat]) -> None:
-        apart = mean[: self._heads[number]]
-        apart *= self.alpha * count
-        self.anchors[number] += apart
-        apart[:] = now()[: len(apart)]
-        if number in self._pulls:  # absent if this rank, finishing, contributed nothing to the round
-            apart -= self._pulls.pop(number)
+    def apply_mean(self, number: int, mean: Flat, count: int, old_weights: Callable[[], Flat]) -> None:
+        difference = mean[: self._heads[number]]
+        difference *= self.alpha * count
+        self.anchors[number] += difference
+        difference[:] = old_weights()[: len(difference)]
+        if number in self._pulls:  # false if this rank has finished and did not contribute
+            difference -= self._pulls.pop(number)

@@ -32,7 +32,7 @@ def scale_of(scale: Scale) -> Callable[[int], float] | None:
         return lambda staleness: 1.0 / max(1, staleness)
     if callable(scale):
         return scale
-    raise ValueError(f'scale={scale!r}: "none", "inverse", or a function of the staleness')
+    raise ValueError(f'scale={scale!r}: must be "none", "inverse", or a function of the staleness')
 
 
 def servers_of(servers: Servers, process_set: ProcessSet) -> list[int]:
@@ -42,8 +42,8 @@ def servers_of(servers: Servers, process_set: ProcessSet) -> list[int]:
     if isinstance(servers, int) and not isinstance(servers, bool):
         if 0 < servers <= process_set.size():
             return list(range(servers))
-        raise ValueError(f"servers={servers}: there are {process_set.size()} ranks")
+        raise ValueError(f"servers={servers}: must be from 1 to the number of ranks, {process_set.size()}")
     ranks = list(servers) if not isinstance(servers, str | bool) else []
     if ranks and all(rank in process_set.ranks for rank in ranks) and len(set(ranks)) == len(ranks):
         return [process_set.ranks.index(rank) for rank in ranks]
-    raise ValueError(f'servers={servers!r}: "all", a number of ranks, or a list of them')
+    raise ValueError(f'servers={servers!r}: must be "all", a number of ranks, or a list of ranks of the process set')

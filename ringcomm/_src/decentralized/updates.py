@@ -1,4 +1,4 @@
-"""Rules by which a parameter store applies gradients: those of torch.optim's classes, in native code."""
+"""Rules by which a parameter store applies gradients: those of torch.optim, in native code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,23 @@ __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "RMSprop", "Update"]
 
 @dataclass(frozen=True)
 class Update:
-    """A rule and its options. Every push may set new values of ``lr`` and the other options."""
+    """A rule and its options. The functions of this module create it.
+
+    Every push may set new values of ``lr`` and the other options.
+
+    Parameters
+    ----------
+    rule : str
+        "sgd", "adam", "adagrad" or "rmsprop".
+    options : Mapping[str, float]
+        Hyperparameters by name.
+
+    Examples
+    --------
+    >>> update = ringcomm.updates.SGD(lr=0.1)
+    >>> update.rule, update.options["lr"]
+    ('sgd', 0.1)
+    """
 
     rule: str
     options: Mapping[str, float] = field(default_factory=dict)
@@ -22,7 +38,7 @@ class Update:
 
     def text(self) -> str:
         """Returns the parts of the rule that must be equal on all ranks."""
-        return f"{self.rule} of {self.core().states} states"
+        return f"{self.rule} with {self.core().states} states"
 
 
 def SGD(
@@ -33,7 +49,13 @@ def SGD(
     nesterov: bool = False,
     maximize: bool = False,
 ) -> Update:
-    """Returns the rule of ``torch.optim.SGD``."""
+    """Returns the rule of ``torch.optim.SGD``, with the same arguments.
+
+    Examples
+    --------
+    >>> ringcomm.updates.SGD(lr=0.1, momentum=0.9).options["momentum"]
+    0.9
+    """
     return Update("sgd", dict(locals()))
 
 
@@ -45,7 +67,15 @@ def Adam(
     maximize: bool = False,
     decoupled: bool = False,
 ) -> Update:
-    """Returns the rule of ``torch.optim.Adam``. Source: Kingma and Ba, arXiv:1412.6980."""
+    """Returns the rule of ``torch.optim.Adam``, with the same arguments.
+
+    ``decoupled``: weight decay as in AdamW. Source: Kingma and Ba, arXiv:1412.6980.
+
+    Examples
+    --------
+    >>> ringcomm.updates.Adam(betas=(0.9, 0.99)).options["beta2"]
+    0.99
+    """
     given = {"lr": lr, "beta1": betas[0], "beta2": betas[1], "eps": eps, "weight_decay": weight_decay}
     return Update("adam", given | {"maximize": maximize, "decoupled": decoupled})
 
@@ -57,14 +87,30 @@ def AdamW(
     weight_decay: float = 1e-2,
     maximize: bool = False,
 ) -> Update:
-    """Returns the rule of ``torch.optim.AdamW``. Source: Loshchilov and Hutter, arXiv:1711.05101."""
+    """Returns the rule of ``torch.optim.AdamW``, with the same arguments.
+
+    Source: Loshchilov and Hutter, arXiv:1711.05101.
+
+    Examples
+    --------
+    >>> ringcomm.updates.AdamW().options["weight_decay"]
+    0.01
+    """
     return Adam(lr, betas, eps, weight_decay, maximize, decoupled=True)
 
 
 def Adagrad(
     lr: float = 1e-2, lr_decay: float = 0.0, weight_decay: float = 0.0, eps: float = 1e-10, maximize: bool = False
 ) -> Update:
-    """Returns the rule of ``torch.optim.Adagrad``. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
+    """Returns the rule of ``torch.optim.Adagrad``, with the same arguments.
+
+    Source: Duchi, Hazan and Singer, JMLR 12 (2011).
+
+    Examples
+    --------
+    >>> ringcomm.updates.Adagrad().rule
+    'adagrad'
+    """
     return Update("adagrad", dict(locals()))
 
 
@@ -76,6 +122,12 @@ def RMSprop(
     momentum: float = 0.0,
     maximize: bool = False,
 ) -> Update:
-    """Returns the rule of ``torch.optim.RMSprop``, not centred."""
+    """Returns the rule of ``torch.optim.RMSprop`` that is not centred, with the same arguments.
+
+    Examples
+    --------
+    >>> ringcomm.updates.RMSprop(momentum=0.5).options["momentum"]
+    0.5
+    """
     given = {"lr": lr, "beta2": alpha, "eps": eps, "weight_decay": weight_decay}
     return Update("rmsprop", given | {"momentum": momentum, "maximize": maximize})

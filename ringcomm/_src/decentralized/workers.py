@@ -1,7 +1,7 @@
 """Ranks that use shared weights: their memory, their progress, and waiting for each other.
 
-`Workers` serves ranks of one host; `SpreadWorkers` (spread.py) those of several hosts. Methods in
-shared memory and parameter stores build on them.
+`Workers` serves ranks of one host; `DistributedWorkers` those of several hosts. Parameter
+stores, and training methods that use shared memory, are built on these classes.
 """
 
 from __future__ import annotations
@@ -23,102 +23,111 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 Flat = NDArray[Any]
 FINISHED = 2**63 - 1  # clock of a rank that has finished
-_LOOK = 0.1  # longest sleep, in seconds
-_TURN = 0.0005  # longest sleep of a rank without a worker thread, in seconds
+_LONGEST_SLEEP = 0.1  # longest sleep, in seconds
+_LONGEST_UNTHREADED_SLEEP = 0.0005  # longest sleep of a rank without a worker thread, in seconds
 
 
 class AnyWorkers(ABC):
-    """Base class of the ranks that use shared weights, on any hosts.
+    """Base class for the ranks that use shared weights, on one host or several.
 
-    Args:
-        node: the arenas that this rank can access, which belong to the ranks ``near``.
-        near: indices of these ranks in the set.
+    Parameters
+    ----------
+    node : _core.Node | None
+        The arenas that this rank can access.
+    node_ranks : Sequence[int]
+        The owners of these arenas, as indices in the process set.
     """
 
-    spread = False  # False: every rank reaches all memory
-    threaded = True  # no rank needs this rank's worker
+    distributed = False  # False: every rank can access all shared weights directly
+    threaded = True  # False: the worker has no thread, so this rank runs it while it waits
 
-    def __init__(self, name: str, process_set: ProcessSet, node: _core.Node | None, near: Sequence[int]) -> None:
+    def __init__(self, name: str, process_set: ProcessSet, node: _core.Node | None, node_ranks: Sequence[int]) -> None:
         self.name, self.process_set, self.node = name, process_set, node
         self.rank, self.size = process_set.require_rank(), process_set.size()
-        self.near, self.node_rank = near, near.index(self.rank)
+        self.node_ranks, self.node_rank = node_ranks, node_ranks.index(self.rank)
         self.session = process_set.session()
         self.waited = 0.0  # seconds spent waiting
 
     def allocate(self, nbytes: int) -> Flat:
         """Allocates zeros, in this rank's arena if it shares memory."""
-        memory = shared.flat(self.node, nbytes)
+        memory = shared.empty_bytes(self.node, nbytes)
         memory[:] = 0
         return memory
 
-    def addresses(self, owners: Sequence[int], mine: Flat | None, what: str) -> list[int]:
-        """Returns the address of each owner's memory in this process; 0: not accessible. Collective."""
+    def addresses(self, owners: Sequence[int], memory: Flat | None, what: str) -> list[int]:
+        """Returns the addresses of the owners' memory here; 0: not accessible. Collective."""
         offset = -1
-        if mine is not None and self.node is not None:
-            found = self.node.offset_of(mine.ctypes.data, mine.nbytes)
+        if memory is not None and self.node is not None:
+            found = self.node.offset_of(memory.ctypes.data, memory.nbytes)
             if found is None:
-                raise MemoryError(f"{self.name}: {mine.nbytes} bytes of shared memory are not to be had for {what}")
+                raise MemoryError(f"{self.name}: cannot allocate {memory.nbytes} bytes of shared memory for {what}")
             offset = found
         rows = exchange([offset], f"{self.name}.{what}", self.process_set)
         offsets = [row[0] for row in rows.values()]
-        return [self._address(owner, offsets[owner], mine) for owner in owners]
+        return [self._address(owner, offsets[owner], memory) for owner in owners]
 
-    def _address(self, owner: int, offset: int, mine: Flat | None) -> int:
+    def _address(self, owner: int, offset: int, memory: Flat | None) -> int:
         if owner == self.rank:
-            assert mine is not None
-            return mine.ctypes.data
-        if owner not in self.near or self.node is None:
+            assert memory is not None
+            return memory.ctypes.data
+        if owner not in self.node_ranks or self.node is None:
             return 0
-        return self.node.address(self.near.index(owner), offset)
+        return self.node.address(self.node_ranks.index(owner), offset)
 
     def wait(
-        self, there: Callable[[], bool], clocks: _core.Clocks, meanwhile: Callable[[], None] = lambda: None
+        self, is_reached: Callable[[], bool], clocks: _core.Clocks, meanwhile: Callable[[], None] = lambda: None
     ) -> None:
-        """Blocks until ``there()`` is true. Every change that can make it true must wake the clocks."""
+        """Blocks until ``is_reached()`` is true. Calls ``meanwhile`` before each sleep.
+
+        Code that makes the condition true must then wake the ranks that sleep on ``clocks``.
+        """
         since = time.monotonic()
         while True:
-            seen = clocks.ticks()
-            if there():
+            ticks = clocks.ticks()
+            if is_reached():
                 break
             meanwhile()
-            self.sleep(clocks, seen)
+            self.sleep(clocks, ticks)
             self.check()
         self.waited += time.monotonic() - since
 
-    def sleep(self, clocks: _core.Clocks, seen: int) -> None:
-        """Sleeps until a rank wakes these clocks, or a time limit. Runs turns of a worker that has no thread."""
+    def sleep(self, clocks: _core.Clocks, ticks: int) -> None:
+        """Sleeps until another rank wakes the sleepers on ``clocks``, or until a time limit.
+
+        If this rank's worker has no thread, runs the worker first.
+        """
         if not self.threaded:
             self.session.worker.help()
-        clocks.sleep(seen, _LOOK if self.threaded else _TURN)
+        clocks.sleep(ticks, _LONGEST_SLEEP if self.threaded else _LONGEST_UNTHREADED_SLEEP)
 
     @abstractmethod
     def check(self) -> None:
-        """Raises PeerLostError if a worker has died, unless the other ranks continue."""
+        """Raises PeerLostError if a rank has died, unless the other ranks may continue."""
 
 
 class Workers(AnyWorkers):
-    """The ranks of one host that use shared weights, with clocks in the first rank's memory. Collective."""
+    """Ranks of one host that use shared weights; the first rank stores the clocks. Collective."""
 
     def __init__(self, name: str, process_set: ProcessSet, on_loss: str = "end") -> None:
         if on_loss not in ("end", "continue"):
-            raise ValueError(f'on_loss={on_loss!r}: "end" or "continue"')
+            raise ValueError(f'on_loss={on_loss!r}: must be "end" or "continue"')
         super().__init__(name, process_set, process_set.node, range(process_set.size()))
         self._on_loss = on_loss
         if self.size > 1 and (self.node is None or self.node.size != self.size):
             raise UnsupportedError(
-                f"{name}: the ranks {list(process_set.ranks)} share no memory (several hosts, or shared_memory=off), "
-                "which shared weights need. Give process_set= the ranks of one host, or take LocalSGD or DiLoCo"
+                f"{name} needs shared memory, and ranks {list(process_set.ranks)} share no memory (several hosts, or "
+                "shared_memory=off). Set process_set= to the ranks of one host, or use LocalSGD or DiLoCo"
             )
         table = _core.Clocks.bytes(self.size)
         self._memory = self.allocate(2 * table + 8 * self.size) if self.rank == 0 else None
         (address,) = self.addresses([0], self._memory, "clocks")
         self.clocks = _core.Clocks(address, self.size, self.node)
-        self._meetings, self._met = _core.Clocks(address + table, self.size, self.node), 0
+        self._barrier_clocks, self._barriers = _core.Clocks(address + table, self.size, self.node), 0
         self._numbers = np.asarray(CoreMemory(address + 2 * table, 8 * self.size, self._memory)).view(np.int64)
-        # Peers may read the memory a little after this rank has finished. This reference keeps it
-        # until ringcomm ends here.
+        # Peers may still read the memory after this rank has finished. The callback refers to this
+        # object, so the memory exists until ringcomm shuts down in this process.
         self.session.at_end.append(self.leave)
-        self.meet()
+        self.barrier()
 
     def clocks_at(self, owner: int) -> _core.Clocks:
         """Returns the clocks for an owner's memory."""
@@ -131,37 +140,37 @@ class Workers(AnyWorkers):
     def leave(self) -> None:
         """Sets this rank's clocks to infinity, so that no rank waits for it."""
         self.clocks.set(self.rank, None)
-        self._meetings.set(self.rank, None)
+        self._barrier_clocks.set(self.rank, None)
 
     def finish(
         self,
-        answer: Callable[[Callable[[], bool]], None] = lambda until: None,
-        settle: Callable[[], None] = lambda: None,
+        participate: Callable[[Callable[[], bool]], None] = lambda until: None,
+        apply_gathered: Callable[[], None] = lambda: None,
     ) -> None:
-        """Ends this rank's steps. Returns when all ranks have finished and have called it.
+        """Ends this rank's steps, and blocks until all ranks have called this method.
 
-        ``answer(until)``: serves other ranks meanwhile; ``settle``: called when this rank has
-        finished, and again when all ranks have.
+        ``participate(until)``: serves other ranks until ``until()`` is true. ``apply_gathered``:
+        called when this rank has finished, and again when all ranks have finished.
         """
         self.clocks.set(self.rank, None)
-        settle()
-        answer(self.all_finished)
+        apply_gathered()
+        participate(self.all_finished)
         waited = self.waited
         self.wait(self.all_finished, self.clocks)
         self.waited = waited  # the wait at the end does not count
-        settle()
-        self.meet()
+        apply_gathered()
+        self.barrier()
 
     def check(self) -> None:
-        """Raises PeerLostError if a worker has died, unless the other ranks continue."""
+        """Raises PeerLostError if a rank has died, unless the other ranks may continue."""
         lost = self.lost()
         if lost and self._on_loss == "end":
-            raise PeerLostError(f"{self.name}: rank {lost} died: its process has ended", tuple(lost))
+            raise PeerLostError(f"{self.name}: ranks {lost} died: their processes have ended", tuple(lost))
 
     def lost(self) -> list[int]:
         """Returns the dead ranks, as ranks of the world."""
-        gone = {*self.clocks.lost(), *self._meetings.lost()}
-        return [self.process_set.ranks[one] for one in sorted(gone)]
+        dead = {*self.clocks.lost(), *self._barrier_clocks.lost()}
+        return [self.process_set.ranks[index] for index in sorted(dead)]
 
     def all_finished(self) -> bool:
         return self.clocks.live() == 0
@@ -179,13 +188,13 @@ class Workers(AnyWorkers):
         """Number of steps of all ranks, including ranks that died."""
         return int(self._numbers.sum())
 
-    def part(self) -> None:
-        """Ends this rank's use of the other ranks' memory. Returns when no rank needs this rank's memory."""
-        self.meet()
+    def detach(self) -> None:
+        """Ends the use of other ranks' memory. Returns when no rank needs this rank's memory."""
+        self.barrier()
 
-    def meet(self) -> None:
-        """Blocks until all live ranks have called it. It uses shared memory only, so dead ranks delay no rank."""
-        self._met += 1
-        self._meetings.set(self.rank, self._met)
-        while not self._meetings.wait(-1, self._met, _LOOK):
+    def barrier(self) -> None:
+        """Blocks until all live ranks have called it. Dead ranks do not delay it."""
+        self._barriers += 1
+        self._barrier_clocks.set(self.rank, self._barriers)
+        while not self._barrier_clocks.wait(-1, self._barriers, _LONGEST_SLEEP):
             self.check()

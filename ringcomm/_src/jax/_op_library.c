@@ -1,9 +1,12 @@
-/* XLA's handler for what is to communicate, through the C API of its foreign function interface.
+/* The XLA handler that runs a graph operation (csrc/graph_ops/graph_op.hpp), for the C API of XLA's
+ * foreign function interface.
  *
- * It is compiled without XLA: the few structures that are read are declared here as far as they are read; their sizes
- * are never compared. It says API version 0.1, whose part of them has not changed since. An operation names a graph operation
- * (csrc/graph_ops/graph_op.hpp) by the attribute `graph_op`, and by `inputs` how many arguments it is of; a token follows them. What runs
- * it comes by ringcomm_connect(). By `agrees` it is an operation on the branch that a conditional takes.
+ * It is compiled without XLA. The structures of the C API are declared here up to the last field
+ * that is read, and their sizes are not compared. The handler reports API version 0.1; these fields
+ * have not changed since. The attribute `graph_op` is the number of the graph operation. The
+ * attribute `inputs` is the number of its arguments; a token follows them. With the attribute
+ * `agrees`, the operation compares the branches of a conditional between the ranks.
+ * ringcomm_connect() sets the functions that run graph operations.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +102,7 @@ typedef struct {
 
 static const ringcomm_graph_ops* graph_ops;
 
-/* The core's dtypes (csrc/base/types.hpp), in its order, as XLA's. */
+/* XLA's number of each dtype of the core, in the order of csrc/base/types.hpp. */
 static const int kDTypes[] = {10, 16, 11, 12, 2, 3, 4, 5, 6, 7, 8, 9, 1, 15, 18};
 
 static int core_dtype(int dtype) {
@@ -124,7 +127,7 @@ static void fail_with(Running* running, int code, const char* name, const char* 
   free(whole);
 }
 
-/* In the order of ErrorKind (csrc/base/error.hpp). */
+/* Fails the call. `kind` is an ErrorKind of csrc/base/error.hpp, which has the same order. */
 static void fail(void* context, int kind, const char* text) {
   static const char* const names[] = {"InternalError", "ValueError",      "MismatchError",
                                       "RankLeftError", "RankJoinedError", "ShutDownError",
@@ -134,13 +137,13 @@ static void fail(void* context, int kind, const char* text) {
   fail_with(context, codes[kind], names[kind], text);
 }
 
-/* Where XLA has room for a result: of the shape that it was told when it was traced, or it is an error. */
+/* Returns XLA's buffer for a result. Fails the call if the traced shape is different. */
 static Buffer* room(Running* running, int index, const int64_t* dims, int rank) {
   Buffer* const buffer = running->frame->results.values[index];
   if (buffer->rank == rank && memcmp(buffer->dims, dims, (size_t)rank * sizeof *dims) == 0) return buffer;
   fail_with(running, 3, "MismatchError",
-            "the result has another shape than JAX was told: ranks gave different numbers of rows. Shapes are fixed "
-            "when JAX traces: give the same on all ranks");
+            "the result does not have the shape that JAX traced, because ranks passed different numbers of rows. "
+            "Under jax.jit, all ranks must pass the same number of rows");
   return NULL;
 }
 
@@ -172,27 +175,28 @@ static int64_t attribute(const Frame* frame, const char* wanted) {
 static void* execute(const Frame* frame) {
   Running running = {frame, NULL};
   if (!graph_ops) {
-    fail_with(&running, 9, "ShutDownError", "ringcomm is not imported in this process");
+    fail_with(&running, 9, "ShutDownError",
+              "this process has not imported ringcomm.jax: import it before running the program");
     return running.error;
   }
-  const int inputs = (int)attribute(frame, "inputs"); /* a later input only orders this call */
+  const int inputs = (int)attribute(frame, "inputs"); /* the token after them only orders calls */
   ringcomm_array* const arrays = malloc((size_t)(inputs + 1) * sizeof *arrays);
   static char nothing[64];
   for (int i = 0; i < inputs; ++i) {
     const Buffer* const buffer = frame->arguments.values[i];
     arrays[i] = (ringcomm_array){buffer->data ? buffer->data : nothing, buffer->dims, (int)buffer->rank,
                                  core_dtype(buffer->dtype)};
-    if (arrays[i].dtype < 0) fail_with(&running, 3, "ValueError", "arrays of this dtype cannot travel");
+    if (arrays[i].dtype < 0) fail_with(&running, 3, "ValueError", "arrays of this dtype cannot be sent");
   }
   const ringcomm_run run = {&running, inputs, arrays, allocate, adopt, fail};
   if (!running.error) graph_ops->run(graph_ops->self, attribute(frame, "graph_op"), &run);
   if (!running.error && attribute(frame, "agrees") == 1) {
-    const Buffer* const buffer = frame->results.values[0]; /* the largest branch of all ranks, minus the smallest */
+    const Buffer* const buffer = frame->results.values[0]; /* maxima of branch and -branch */
     const int32_t* const extremes = buffer->data;
     if (extremes[0] != -extremes[1])
       fail_with(&running, 3, "MismatchError",
-                "ranks take different branches of a conditional (lax.cond, lax.switch) that holds collectives: let its "
-                "predicate be the same on every rank. Where optax skips steps, distribute outside: "
+                "ranks take different branches of a conditional (lax.cond, lax.switch) that contains collectives: "
+                "make its predicate equal on all ranks. If optax skips steps, put distributed() outside: "
                 "ringcomm.jax.distributed(optax.apply_if_finite(...))");
   }
   free(arrays);

@@ -1,7 +1,8 @@
-"""The JAX primitive behind every collective of this binding. Its operands are arrays; its parameter is an `Operation`.
+"""The JAX primitive behind every collective of this binding.
 
-``library.py`` runs it, in eager mode and in compiled programs. ``derivatives.py`` has its rules for ``jvp``,
-transposition and ``vmap``. With these, all transformations of JAX compose.
+Its operands are arrays; its parameter is an `Operation`. ``library.py`` runs it, in eager mode and
+in compiled programs. ``derivatives.py`` has its rules for ``jvp``, transposition and ``vmap``. With
+these, all transformations of JAX compose.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from jax._src import effects
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
-from ringcomm._src.arrays.rows import part
+from ringcomm._src.arrays.rows import even_part
 from ringcomm._src.base.ops import Average, Sum
 from ringcomm._src.calls import calls
 from ringcomm._src.named import graph_ops
@@ -26,14 +27,14 @@ from ringcomm._src.named.process_sets import ProcessSet
 class Communicates(effects.Effect):
     """The effect of a program that communicates.
 
-    It is ordered: XLA runs a program's collectives in the program's order, so that ranks cannot deadlock. XLA also
-    keeps collectives with unused results.
+    It is ordered: XLA runs a program's collectives in the program's order, so that ranks cannot
+    deadlock. XLA also keeps collectives with unused results.
     """
 
     def __repr__(self) -> str:  # part of JAX's message when it refuses a program
         return (
             "collectives of ringcomm (a rank's program must run on one device: start one rank for each device, and "
-            "keep collectives out of programs that are sharded over several)"
+            "keep collectives out of programs that are sharded over several devices)"
         )
 
 
@@ -59,7 +60,7 @@ class Operation(NamedTuple):
     how: Reduce = PLAIN
     root: int = 0  # index in the process set
     algorithm: str | None = None
-    rows: tuple[int, ...] | None = None  # allgather: rows of each rank; alltoall: received; None: as here
+    rows: tuple[int, ...] | None = None  # allgather: rows of each rank; alltoall: rows from each; None: as on this rank
     sends: tuple[int, ...] | None = None  # alltoall: rows to each rank, if uneven
     even: bool = False  # every rank must give the same number of rows
     agrees: bool = False  # compares branches of a conditional: the program fails if ranks take different ones
@@ -82,7 +83,7 @@ class Operation(NamedTuple):
             process_set=self.process_set,
             collective=self.collective,
             names=tuple(names),
-            dtypes=tuple(one.dtype.name for one in arrays),
+            dtypes=tuple(array.dtype.name for array in arrays),
             how=self.how,
             root=self.root,
             algorithm=self.algorithm,
@@ -92,11 +93,11 @@ class Operation(NamedTuple):
             every=self.every,
         )
 
-    def derived(self, suffix: str, some: Sequence[int] | None = None, **changes: Any) -> Operation:
-        """Returns an operation of this one's derivative, on all operands or on `some`, with a separate name."""
+    def derived(self, suffix: str, indices: Sequence[int] | None = None, **changes: Any) -> Operation:
+        """Returns an operation for a derivative, with a new name, on all operands or on `indices`."""
         names = self.names
         if names is not None:
-            names = tuple(names[i].removesuffix(".tangent") + suffix for i in (some or range(len(names))))
+            names = tuple(names[i].removesuffix(".tangent") + suffix for i in (indices or range(len(names))))
         return self._replace(names=names, **changes)
 
     def result(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -105,7 +106,7 @@ class Operation(NamedTuple):
         if self.collective == calls.ALLGATHER:
             return sum(self.rows or [shape[0]] * size), *shape[1:]
         if self.collective == calls.REDUCESCATTER:
-            return part(shape[0], size, self.process_set.require_rank()), *shape[1:]
+            return even_part(shape[0], size, self.process_set.require_rank()), *shape[1:]
         if self.collective == calls.ALLTOALL and self.rows is not None:
             return sum(self.rows), *shape[1:]
         return shape
@@ -126,7 +127,7 @@ def _abstract(*arrays: Any, operation: Operation) -> Any:
     graph_ops.check(operation.description((), arrays, True))
     if operation.look is not None:
         return [ShapedArray((1,), np.uint8)], {EFFECT}
-    return [ShapedArray(operation.result(one.shape), one.dtype) for one in arrays], {EFFECT}
+    return [ShapedArray(operation.result(array.shape), array.dtype) for array in arrays], {EFFECT}
 
 
 collective_p.def_effectful_abstract_eval(_abstract)

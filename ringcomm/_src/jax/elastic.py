@@ -1,4 +1,4 @@
-"""The wrapper of the training function in elastic JAX jobs; `ringcomm.jax.elastic` holds the public names."""
+"""The decorator of training functions in elastic JAX jobs, which `ringcomm.jax.elastic` exports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,34 @@ __all__ = ["run"]
 
 
 def run(func: Function) -> Function:
-    """Wraps a function as :func:`ringcomm.elastic.run` does, and detects lost ranks by errors of programs too.
+    """Decorates a training function as :func:`ringcomm.elastic.run` does.
 
-    Raises:
-        HorovodInternalError: a rank was lost outside of an elastic job (PeerLostError, RankLeftError).
+    It also recognises the loss of a rank in errors of compiled programs.
+
+    Parameters
+    ----------
+    func : Callable
+        A function of (state, ...).
+
+    Returns
+    -------
+    Callable
+        A function with the same arguments and result.
+
+    Raises
+    ------
+    HorovodInternalError
+        A rank was lost outside of an elastic job (PeerLostError, RankLeftError).
+
+    Examples
+    --------
+    >>> @hvd.elastic.run
+    ... def train(state):
+    ...     while state.step < 3:
+    ...         state.step += 1
+    ...         state.commit()
+    ...     return state.step
+    >>> train(hvd.elastic.ObjectState(step=0))
+    3
     """
     return translating.run(func, jax.errors.JaxRuntimeError)

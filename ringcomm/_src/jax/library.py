@@ -1,7 +1,8 @@
 """Execution of the collective primitive by JAX, in eager mode and in compiled programs.
 
-A compiled program calls a handler of XLA's foreign function interface (_op_library.c). If the handler is not usable, it
-calls Python through a callback. This module also orders collectives between programs and in conditionals.
+A compiled program calls a handler of XLA's foreign function interface (_op_library.c). If the
+handler is not usable, the program calls Python through a callback. This module also orders
+collectives between programs and in conditionals.
 """
 
 from __future__ import annotations
@@ -43,10 +44,12 @@ def has_handler() -> bool:
     try:
         library = ctypes.CDLL(str(LIBRARY))
         if not library.ringcomm_connect(ctypes.c_void_p(_core.graph_op_functions())):
-            raise OSError(f"{LIBRARY} is of another version of ringcomm")
+            raise OSError(f"{LIBRARY} belongs to another version of ringcomm: reinstall ringcomm")
         jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.ringcomm_run_graph_op), platform="cpu")
     except (OSError, AttributeError, RuntimeError) as error:
-        logger.warning("JAX's programs communicate by callbacks, which are slower: %s", error)
+        logger.warning(
+            "the XLA handler of ringcomm cannot be loaded, so JAX's programs communicate by slower callbacks: %s", error
+        )
         return False
     return True
 
@@ -55,13 +58,13 @@ def has_handler() -> bool:
 _eager = graph_ops.EagerGraphOps(lambda graph_op: graph_op)
 
 
-def run_now(*arrays: Any, operation: Operation) -> list[Any]:
+def run_eagerly(*arrays: Any, operation: Operation) -> list[Any]:
     """Runs a collective in eager mode and blocks until it is done."""
     names = graph_ops.names(operation.process_set, operation.collective, operation.names, len(arrays), False)
-    given = [np.asarray(one) for one in arrays]
-    graph_op = _eager.get(operation.description(names, given, False))
-    results = graph_ops.run(graph_op, given + _splits(operation))
-    return [jnp.asarray(one) for one in results[: len(arrays)]]
+    inputs = [np.asarray(array) for array in arrays]
+    graph_op = _eager.get(operation.description(names, inputs, False))
+    results = graph_ops.run(graph_op, inputs + _splits(operation))
+    return [jnp.asarray(result) for result in results[: len(arrays)]]
 
 
 def _splits(operation: Operation) -> list[Any]:
@@ -78,55 +81,58 @@ class _Calls:
 def _names(context: Any, operation: Operation, operands: int) -> Sequence[str]:
     """Returns the names of a call's operations in a program.
 
-    A nameless call is named by its program and its index among that program's calls, which is identical on all ranks.
-    Line numbers may differ between ranks. So may a count over all programs: a rank may compile a program more often.
+    A nameless call is named by its program and its index among that program's calls, which is
+    identical on all ranks. Line numbers are not used, since they may differ between ranks. A count
+    over all programs may differ too, because a rank may compile a program more often.
     """
-    kept = context.module_context.keepalives
-    calls = next((one for one in kept if isinstance(one, _Calls)), None)
+    keepalives = context.module_context.keepalives
+    calls = next((entry for entry in keepalives if isinstance(entry, _Calls)), None)
     if calls is None:
         calls = _Calls()
-        kept.append(calls)
+        keepalives.append(calls)
     calls.count += 1
     program = str(context.module_context.module.operation.attributes["sym_name"]).strip('"')
     name = f"{program}.{calls.count - 1}"
     if operation.look is not None:
         return operation.names or ()
-    if operation.names is None:  # without the kind, so that different kinds at one index raise a MismatchError
+    if operation.names is None:  # contains no kind, so that different kinds at one index raise a MismatchError
         return [name] if operands == 1 else [f"{name}.{i}" for i in range(operands)]
-    return [f"{graph_ops.kind_of(operation.collective)}.{one}" for one in operation.names]
+    return [f"{graph_ops.kind_of(operation.collective)}.{name}" for name in operation.names]
 
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     """Lowers a call to the handler or the callback.
 
-    Its inputs are the operands, the rows that an uneven alltoall sends, and the token that orders a program's
-    collectives.
+    The call's inputs are the operands, the rows that an uneven alltoall sends, and the token that
+    orders a program's collectives.
     """
     arrays, results = list(context.avals_in), list(context.avals_out)
     names = _names(context, operation, len(operands))
     graph_op = graph_ops.make(operation.description(names, arrays, True))
     splits = _splits(operation)
-    given = [*operands, *(mlir.ir_constant(one) for one in splits)]
-    arrays += [core.ShapedArray(one.shape, one.dtype) for one in splits]
-    results += [core.ShapedArray(one.shape, one.dtype) for one in splits]
+    inputs = [*operands, *(mlir.ir_constant(counts) for counts in splits)]
+    arrays += [core.ShapedArray(counts.shape, counts.dtype) for counts in splits]
+    results += [core.ShapedArray(counts.shape, counts.dtype) for counts in splits]
     token = context.tokens_in.get(EFFECT)
     if _runs_in_handler(context):
         keeps_memory = operation.collective in (ALLREDUCE, BROADCAST, ALLTOALL) and not splits and not operation.look
         in_place = {i: i for i in range(len(operands))} if keeps_memory else None
-        changed = context.replace(avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token])
+        token_context = context.replace(
+            avals_in=[*arrays, core.abstract_token], avals_out=[*results, core.abstract_token]
+        )
         rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=in_place)
         attributes = {
             "graph_op": np.int64(graph_op.id),
-            "inputs": np.int64(len(given)),
+            "inputs": np.int64(len(inputs)),
             "agrees": np.int64(operation.agrees),
         }
-        *made, token = rule(changed, *given, token, **attributes)
+        *outputs, token = rule(token_context, *inputs, token, **attributes)
     else:
-        made, token, _ = mlir.emit_python_callback(
-            context, _Callback(graph_op, operation), token, given, arrays, results, has_side_effect=True
+        outputs, token, _ = mlir.emit_python_callback(
+            context, _Callback(graph_op, operation), token, inputs, arrays, results, has_side_effect=True
         )
     context.set_tokens_out(mlir.TokenSet({EFFECT: token}))
-    return list(made)[: len(context.avals_out)]
+    return list(outputs)[: len(context.avals_out)]
 
 
 def _runs_in_handler(context: Any) -> bool:
@@ -135,19 +141,19 @@ def _runs_in_handler(context: Any) -> bool:
 
 
 class _Callback:
-    """A callback that runs a graph operation in Python, on arrays that the program passes to the host."""
+    """A callback that runs a graph operation in Python, on arrays that the program passes to it."""
 
     def __init__(self, graph_op: _core.GraphOp, operation: Operation) -> None:
         self.graph_op, self.operation = graph_op, operation
 
     def __call__(self, *arrays: Any) -> Any:
-        results = graph_ops.run(self.graph_op, [np.asarray(one) for one in arrays])
+        results = graph_ops.run(self.graph_op, [np.asarray(array) for array in arrays])
         if self.operation.agrees and results[0][0] != -results[0][1]:
-            raise MismatchError("ranks take different branches of a conditional that holds collectives")
+            raise MismatchError("ranks take different branches of a conditional that contains collectives")
         return tuple(results)
 
 
-collective_p.def_impl(run_now)
+collective_p.def_impl(run_eagerly)
 mlir.register_lowering(collective_p, _lower)
 
 
@@ -155,22 +161,29 @@ mlir.register_lowering(collective_p, _lower)
 def _lower_conditional(context: Any, index: Any, *operands: Any, branches: Any, **parameters: Any) -> Any:
     """Lowers a conditional. If its branches contain collectives, ranks first agree on the branch.
 
-    Otherwise, the collectives of a rank that takes another branch could match collectives of the next step.
+    Otherwise, the collectives of a rank that takes another branch could match collectives of the
+    next step.
     """
     inner = context
-    if EFFECT in frozenset().union(*(one.effects for one in branches)):
-        for process_set in dict.fromkeys(one.process_set for branch in branches for one in _operations(branch.jaxpr)):
-            agreeing = inner.replace(avals_in=context.avals_in[:1], avals_out=context.avals_in[:1], tokens_out=None)
-            agree = mlir.lower_fun(lambda branch, among=process_set: _agreed(branch, among), multiple_results=False)
-            (index,) = agree(agreeing, index)
-            inner = inner.replace(tokens_in=agreeing.tokens_out, tokens_out=None)
+    if EFFECT in frozenset().union(*(branch.effects for branch in branches)):
+        for process_set in dict.fromkeys(
+            operation.process_set for branch in branches for operation in _operations(branch.jaxpr)
+        ):
+            agreement_context = inner.replace(
+                avals_in=context.avals_in[:1], avals_out=context.avals_in[:1], tokens_out=None
+            )
+            lower_agreement = mlir.lower_fun(
+                lambda branch, members=process_set: _agree_on_branch(branch, members), multiple_results=False
+            )
+            (index,) = lower_agreement(agreement_context, index)
+            inner = inner.replace(tokens_in=agreement_context.tokens_out, tokens_out=None)
     results = conditionals._cond_lowering(inner, index, *operands, branches=branches, **parameters)
     if inner is not context:
         context.set_tokens_out(inner.tokens_out)
     return results
 
 
-def _agreed(branch: Any, process_set: ProcessSet) -> Any:
+def _agree_on_branch(branch: Any, process_set: ProcessSet) -> Any:
     operation = Operation(process_set, ALLREDUCE, how=Reduce(Max), agrees=True)
     (extremes,) = bind(operation, [jnp.stack([branch, -branch])])
     return extremes[0]
@@ -191,30 +204,32 @@ mlir.register_lowering(conditionals.cond_p, _lower_conditional)
 _tokens: dict[tuple[Any, ...], Any] = {}  # key: devices
 
 
-def _first_token(self: Any, effect: Any, devices: Any, known: Any = RuntimeTokenSet.get_token_input) -> Any:
-    """Returns the same first token to every program: XLA itself runs the programs of a thread in order.
+def _first_token(self: Any, effect: Any, devices: Any, original: Any = RuntimeTokenSet.get_token_input) -> Any:
+    """Returns the same first token to every program.
 
-    With the token of the previous program, a program that failed before data moved would fail all later programs.
+    XLA itself runs the programs of a thread in order, so tokens need not order them. If a program
+    got the token of the previous one, a failed program would make all later programs fail.
     """
     if effect is not EFFECT:
-        return known(self, effect, devices)
+        return original(self, effect, devices)
     key = tuple(devices)
     if key not in _tokens:
         self.current_tokens.pop(effect, None)
-        _tokens[key] = known(self, effect, devices)
+        _tokens[key] = original(self, effect, devices)
     return _tokens[key]
 
 
 RuntimeTokenSet.get_token_input = _first_token
 
 
-def _call_without_tokens(self: Any, *arguments: Any, known: Any = MeshExecutable.create_cpp_call) -> Any:
+def _call_without_tokens(self: Any, *arguments: Any, original: Any = MeshExecutable.create_cpp_call) -> Any:
     """Returns None, which selects JAX's slower path, for programs that communicate.
 
-    JAX's fast path for programs compiled ahead of time omits the tokens of ordered effects: the second call would fail.
+    JAX's fast path for programs compiled ahead of time omits the tokens of ordered effects: the
+    second call would fail.
     """
     ordered = getattr(self.unsafe_call, "ordered_effects", ())
-    return None if EFFECT in ordered else known(self, *arguments)
+    return None if EFFECT in ordered else original(self, *arguments)
 
 
 MeshExecutable.create_cpp_call = _call_without_tokens
@@ -226,7 +241,7 @@ def wait_for_programs() -> None:
         jax.effects_barrier()  # waits for this thread's programs
     except RuntimeError as error:
         runtime_tokens.clear()
-        logger.error("the last program that this rank ran with JAX has failed: %s", error)
+        logger.error("the last JAX program of this rank failed: %s", error)
     for array in jax.live_arrays():
         with contextlib.suppress(RuntimeError):
             array.block_until_ready()

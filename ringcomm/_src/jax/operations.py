@@ -1,4 +1,4 @@
-"""Collectives on JAX's arrays: fill in an `Operation` and bind it. `functions.py` makes the public API of them."""
+"""Collectives on JAX's arrays, which bind an `Operation`. `functions.py` has the public API."""
 
 from __future__ import annotations
 
@@ -18,51 +18,53 @@ Arrays = Sequence[Any]
 Name = str | Sequence[str] | None
 
 
-def _run(collective: int, arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, **more: Any) -> list[Any]:
+def _run(
+    collective: int, arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, **parameters: Any
+) -> list[Any]:
     names = None
     if isinstance(name, str):
         names = tuple(f"{name}.{i}" for i in range(len(arrays))) if grouped else (name,)
     elif name is not None:
         names = tuple(name)
-    return bind(Operation(process_set, collective, names, **more), arrays)
+    return bind(Operation(process_set, collective, names, **parameters), arrays)
 
 
-def _given(arrays: Arrays, collective: str = "") -> list[Any]:
-    """Converts to JAX arrays. ``collective``: name of one that works along the first dimension, for the error."""
-    given = [jnp.asarray(one) for one in arrays]
-    if collective and not all(one.shape for one in given):
-        raise ValueError(f"{collective} works along the first dimension; the array has none")
-    return given
+def _as_arrays(arrays: Arrays, collective: str = "") -> list[Any]:
+    """Converts to JAX arrays. If `collective` is given, raises ValueError for scalars."""
+    arrays = [jnp.asarray(array) for array in arrays]
+    if collective and not all(array.shape for array in arrays):
+        raise ValueError(f"{collective} needs an array with a first dimension, not a scalar")
+    return arrays
 
 
 def allreduce(
-    arrays: Arrays, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+    arrays: Arrays, name: Name, grouped: bool, reduction: Reduce, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    return _run(ALLREDUCE, _given(arrays), name, grouped, process_set, how=how, algorithm=algorithm)
+    return _run(ALLREDUCE, _as_arrays(arrays), name, grouped, process_set, how=reduction, algorithm=algorithm)
 
 
 def broadcast(
     arrays: Arrays, root_rank: int, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
     root = graph_ops.root_in(process_set, root_rank)
-    return _run(BROADCAST, _given(arrays), name, grouped, process_set, root=root, algorithm=algorithm)
+    return _run(BROADCAST, _as_arrays(arrays), name, grouped, process_set, root=root, algorithm=algorithm)
 
 
 def allgather(
     arrays: Arrays, name: Name, grouped: bool, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
     """Gathers arrays along the first dimension. Arrays without dimensions count as one row."""
-    given = [jnp.atleast_1d(one) for one in arrays]
-    return _run(ALLGATHER, given, name, grouped, process_set, algorithm=algorithm)
+    arrays = [jnp.atleast_1d(array) for array in arrays]
+    return _run(ALLGATHER, arrays, name, grouped, process_set, algorithm=algorithm)
 
 
 def reducescatter(
-    arrays: Arrays, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+    arrays: Arrays, name: Name, grouped: bool, reduction: Reduce, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
-    given = _given(arrays, "reducescatter")
-    return _run(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
+    arrays = _as_arrays(arrays, "reducescatter")
+    return _run(REDUCESCATTER, arrays, name, grouped, process_set, how=reduction, algorithm=algorithm)
 
 
 def alltoall(array: Any, name: Name, process_set: ProcessSet, algorithm: str | None = None) -> Any:
-    given = _given([array], "alltoall")
-    return _run(ALLTOALL, given, name, False, process_set, algorithm=algorithm)[0]
+    arrays = _as_arrays([array], "alltoall")
+    return _run(ALLTOALL, arrays, name, False, process_set, algorithm=algorithm)[0]

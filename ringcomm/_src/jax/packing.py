@@ -1,4 +1,4 @@
-"""Pickling of JAX's arrays in commits of elastic states, which copies their memory only once.
+"""Pickling of JAX's arrays in commits of elastic states, which copies memory only once.
 
 Importing this module registers it.
 """
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ringcomm._src.elastic.member.packing import put_together, register, take_apart
+from ringcomm._src.elastic.member.packing import array_from_parts, array_to_parts, register
 
 
 def _reduce(array: jax.Array) -> Any:
@@ -19,12 +19,12 @@ def _reduce(array: jax.Array) -> Any:
         return _rebuild_keys, (jax.random.key_data(array), jax.random.key_impl(array))
     if isinstance(array, jax.core.Tracer) or array.weak_type:  # mostly scalars; JAX's pickling keeps the weak type
         return array.__reduce__()
-    return _rebuild, take_apart(np.asarray(array))
+    return _rebuild, array_to_parts(np.asarray(array))
 
 
 def _rebuild(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> jax.Array:
     """Rebuilds an array on the current default device."""
-    return jnp.asarray(put_together(memory, dtype, shape))
+    return jnp.asarray(array_from_parts(memory, dtype, shape))
 
 
 def _rebuild_keys(data: jax.Array, implementation: Any) -> jax.Array:

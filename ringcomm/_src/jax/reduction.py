@@ -1,6 +1,7 @@
 """Reduction of lists of JAX's gradients over all ranks.
 
-Keras' optimizers use it on the JAX backend, and `functions.allreduce_gradients` for wire formats.
+Keras' optimizers use it on the JAX backend; `functions.allreduce_gradients` uses it for wire
+formats.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from ringcomm._src.training.replicas import CountedCheck
 
 
 class GradientReduction(gradient_lists.GradientReduction):
-    def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
-        return operations.allreduce(gradients, names, True, how, self.process_set, algorithm)
+    def allreduce(self, gradients: list[Any], names: list[str], reduction: Reduce, algorithm: str | None) -> list[Any]:
+        return operations.allreduce(gradients, names, True, reduction, self.process_set, algorithm)
 
-    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        replicas.look(check, gradients, names_of(variables), [one.value for one in variables])
+    def compare_replicas(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        replicas.check_step(check, gradients, names_of(variables), [variable.value for variable in variables])
         return gradients

@@ -1,6 +1,7 @@
 """The replica check (:mod:`ringcomm._src.training.replicas`) for pytrees of parameters.
 
-`functions.distributed` and Keras' optimizers call it in each step; users call :func:`check_replicas`.
+`functions.distributed` and Keras' optimizers call it in each step; users call
+:func:`check_replicas`.
 """
 
 from __future__ import annotations
@@ -19,52 +20,73 @@ from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.training.replicas import CountedCheck, compare_now, every, with_names
 
 
-def look(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
-    """Counts a step and compares the values if a comparison is due: now, or in runs of the program being traced.
+def check_step(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
+    """Counts a step, and compares the values if a comparison is due.
 
-    Constants of a program are not compared.
+    Compares now, or in runs of the program that is being traced. Constants of a program are not
+    compared.
     """
-    if any(isinstance(one, jax.core.Tracer) for one in values):
-        what = check.in_program([one.dtype.name for one in values], partial(with_names, names))
-        operation = Operation(what.process_set, what.collective, what.names, look=what.look, every=what.every)
-        bind(operation, [jax.lax.stop_gradient(one) for one in values])
-    elif not any(isinstance(one, jax.core.Tracer) for one in gradients) and (run := check.due()):
-        check.compare_arrays(run, names, [np.asarray(one) for one in values])
+    if any(isinstance(value, jax.core.Tracer) for value in values):
+        description = check.graph_operation([value.dtype.name for value in values], partial(with_names, names))
+        operation = Operation(
+            description.process_set,
+            description.collective,
+            description.names,
+            look=description.look,
+            every=description.every,
+        )
+        bind(operation, [jax.lax.stop_gradient(value) for value in values])
+    elif not any(isinstance(gradient, jax.core.Tracer) for gradient in gradients) and (run := check.due()):
+        check.compare_arrays(run, names, [np.asarray(value) for value in values])
 
 
-def look_at(parameters: Any, gradients: Any, name: str, process_set: ProcessSet | None) -> None:
-    """Calls `look` on the leaves of pytrees."""
+def check_step_of_trees(parameters: Any, gradients: Any, name: str, process_set: ProcessSet | None) -> None:
+    """Calls `check_step` on the leaves of pytrees."""
     process_set = global_process_set if process_set is None else process_set
     names, values = _leaves(parameters)
     if values and process_set.size() > 1 and (steps := every(process_set)):
         check = CountedCheck(process_set, f"{name}.{len(values)}", f"the optimizer {name!r}", steps)
-        look(check, jax.tree.leaves(gradients), names, values)
+        check_step(check, jax.tree.leaves(gradients), names, values)
 
 
 def check_replicas(parameters: Any, name: str = "parameters", process_set: ProcessSet = global_process_set) -> None:
-    """Compares a pytree of parameters between the ranks now. Collective.
+    """Compares a pytree of parameters between the ranks. Collective.
 
-    A difference is a warning on the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a MismatchError on every rank.
-    The message names the parameters, the ranks and the largest difference. Each call counts as a step. In ``jax.jit``
-    use :func:`distributed`, which compares its parameters itself.
+    A difference is a warning on the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a
+    MismatchError on every rank. The message names the parameters, the ranks and the largest
+    difference. Each call counts as a step. In ``jax.jit`` use :func:`distributed`, which compares
+    its parameters itself.
 
-    Args:
-        parameters: a pytree of arrays, with the same shapes on all ranks.
-        name: name of the operations and in messages.
-        process_set: the ranks that compare.
+    Parameters
+    ----------
+    parameters : pytree
+        Arrays with the same shapes on all ranks.
+    name : str
+        Name of the comparison, also in messages.
+    process_set : ProcessSet
+        The ranks that compare.
 
-    Raises:
-        MismatchError: parameters differ, and the option is ``error``.
-        ValueError: it is called under ``jax.jit``.
+    Raises
+    ------
+    MismatchError
+        Parameters differ, and the option is ``error``.
+    ValueError
+        It is called under ``jax.jit``.
+
+    Examples
+    --------
+    >>> hvd.check_replicas({"weight": jax.numpy.ones(3)})  # identical on all ranks: no warning
     """
     names, values = _leaves(parameters)
-    if any(isinstance(one, jax.core.Tracer) for one in values):
-        raise ValueError("check_replicas compares values, which a traced program has not: call it outside of jax.jit")
-    compare_now(process_set, name, names, [np.asarray(one) for one in values])
+    if any(isinstance(value, jax.core.Tracer) for value in values):
+        raise ValueError("check_replicas needs values, and a traced program has none: call it outside of jax.jit")
+    compare_now(process_set, name, names, [np.asarray(value) for value in values])
 
 
 def _leaves(tree: Any) -> tuple[list[str], list[Any]]:
     """Returns names and arrays of the leaves whose dtypes the core can send."""
-    pairs = [(jax.tree_util.keystr(path), jnp.asarray(one)) for path, one in jax.tree_util.tree_leaves_with_path(tree)]
-    known = [(name, one) for name, one in pairs if one.dtype.name in _core.DTYPES]
-    return [name for name, _ in known], [one for _, one in known]
+    pairs = [
+        (jax.tree_util.keystr(path), jnp.asarray(leaf)) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+    sendable = [(name, array) for name, array in pairs if array.dtype.name in _core.DTYPES]
+    return [name for name, _ in sendable], [array for _, array in sendable]

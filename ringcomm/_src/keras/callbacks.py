@@ -1,4 +1,7 @@
-"""Callbacks for ``model.fit``, exported by `ringcomm.keras.callbacks`. All ranks use identical lists of callbacks."""
+"""Callbacks for ``model.fit``, exported by `ringcomm.keras.callbacks`.
+
+All ranks use identical lists of callbacks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import numpy as np
 
 from ringcomm._src.base.ops import Average
 from ringcomm._src.keras import functions
-from ringcomm._src.keras.backends import bring_up_to_date
+from ringcomm._src.keras.backends import sync_jax_state
 from ringcomm._src.keras.optimizer import is_distributed
 from ringcomm._src.keras.relaxed import (  # noqa: F401 (part of hvd.callbacks too)
     ElasticAveragingCallback,
@@ -25,18 +28,21 @@ from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 
 def prepare(model: Any) -> None:
-    """Disables XLA in a compiled model: it has no kernel for the TensorFlow op. Raises ValueError if set explicitly."""
+    """Disables XLA in a compiled model, because XLA has no kernel for the TensorFlow op.
+
+    Raises ValueError if the user enabled XLA explicitly.
+    """
     optimizer = getattr(model, "optimizer", None)
     if keras.backend.backend() != "tensorflow" or not model.jit_compile or not is_distributed(optimizer):
         return
-    why = "XLA cannot run collectives in TensorFlow's graphs. Give jit_compile=False to model.compile()"
+    why = "XLA cannot run collectives in TensorFlow's graphs. Pass jit_compile=False to model.compile()"
     if not model._resolve_auto_jit_compile():  # the value that "auto" yields, so the user set True
-        raise ValueError(f"jit_compile=True: {why}")
+        raise ValueError(f"jit_compile=True is not supported: {why}")
     warnings.warn(f"jit_compile is turned off: {why}", stacklevel=3)
     model.jit_compile = False
 
 
-class Preparing(keras.callbacks.Callback):
+class DistributedCallback(keras.callbacks.Callback):
     """Base class of callbacks that prepare a model to run distributed."""
 
     def set_model(self, model: Any) -> None:
@@ -44,13 +50,29 @@ class Preparing(keras.callbacks.Callback):
         prepare(model)
 
 
-class BroadcastGlobalVariablesCallback(Preparing):
+class BroadcastGlobalVariablesCallback(DistributedCallback):
     """A callback that broadcasts the root's weights and optimizer state before training.
 
-    Args:
-        root_rank: global rank that provides the values.
-        device: accepted because Horovod has it; not used.
-        local_variables: variables that are not broadcast: every rank keeps its own values.
+    Parameters
+    ----------
+    root_rank : int
+        Global rank that provides the values.
+    device : str
+        Accepted because Horovod has it; not used.
+    local_variables : Sequence[keras.Variable] | None
+        Variables that are not broadcast: every rank keeps its own values.
+    process_set : ProcessSet
+        The ranks that take part.
+
+    Examples
+    --------
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    >>> model.set_weights([np.full((1, 1), 1.0 + hvd.rank())])
+    >>> model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.0)), loss="mse")
+    >>> callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(root_rank=0)]
+    >>> history = model.fit(np.ones((2, 1)), np.ones((2, 1)), verbose=0, callbacks=callbacks)
+    >>> model.get_weights()[0].tolist()
+    [[1.0]]
     """
 
     def __init__(
@@ -62,7 +84,7 @@ class BroadcastGlobalVariablesCallback(Preparing):
     ) -> None:
         super().__init__()
         self.root_rank, self.process_set, self.broadcast_done = root_rank, process_set, False
-        self._local = {id(one) for one in local_variables or ()}
+        self._local = {id(variable) for variable in local_variables or ()}
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Broadcasts now if the model is built, else after the first batch."""
@@ -81,14 +103,28 @@ class BroadcastGlobalVariablesCallback(Preparing):
         optimizer = self.model.optimizer
         # Excludes states of random generators: dropout and augmentation must differ between ranks.
         variables = [*self.model.weights, *(optimizer.variables if optimizer is not None else ())]
-        unique = {id(one): one for one in variables if id(one) not in self._local}
+        unique = {id(variable): variable for variable in variables if id(variable) not in self._local}
         functions.broadcast_variables(list(unique.values()), self.root_rank, self.process_set)
 
 
-class MetricAverageCallback(Preparing):
+class MetricAverageCallback(DistributedCallback):
     """A callback that averages the metrics over all ranks at the end of an epoch, in one operation.
 
     Put it before callbacks that use metrics: checkpoints, early stopping, schedules.
+
+    Parameters
+    ----------
+    device : str
+        Accepted because Horovod has it; not used.
+    process_set : ProcessSet
+        The ranks that take part.
+
+    Examples
+    --------
+    >>> callback, logs = hvd.callbacks.MetricAverageCallback(), {"loss": 1.0 * hvd.rank()}
+    >>> callback.on_epoch_end(0, logs)
+    >>> logs
+    {'loss': 0.5}
     """
 
     def __init__(self, device: str = "", process_set: ProcessSet = global_process_set) -> None:
@@ -101,20 +137,40 @@ class MetricAverageCallback(Preparing):
         names = sorted(name for name, value in logs.items() if np.ndim(value) == 0 and np.isreal(value))
         values = np.array([float(logs[name]) for name in names])
         means = collectives.allreduce(values, name="metrics", op=Average, process_set=self.process_set)
-        logs.update(zip(names, (float(one) for one in means), strict=True))
+        logs.update(zip(names, (float(mean) for mean in means), strict=True))
 
 
 class LearningRateScheduleCallback(keras.callbacks.Callback):
     """A callback that multiplies the learning rate by a factor.
 
-    Args:
-        initial_lr: the learning rate that the factor multiplies.
-        multiplier: the factor, or a function of the epoch (fractional, unless ``staircase``).
-        start_epoch, end_epoch: first epoch, and the epoch before which it ends; None: to the end of training.
-        staircase: change the learning rate at the beginning of an epoch only.
-        momentum_correction: if the learning rate is part of an optimizer's velocity (SGD with momentum), scale the
-            velocities with it once. Source: Goyal et al., arXiv:1706.02677, remark 2.
-        steps_per_epoch: number of steps in an epoch; None: the number that ``fit`` uses.
+    Parameters
+    ----------
+    initial_lr : float
+        The learning rate that the factor multiplies.
+    multiplier : float | Callable[[float], float]
+        The factor, or a function of the epoch (fractional, unless ``staircase``).
+    start_epoch, end_epoch : int
+        First epoch with the factor, and first epoch after it; None: to the end of training.
+    staircase : bool
+        Change the learning rate at the beginning of an epoch only.
+    momentum_correction : bool
+        If the learning rate is part of an optimizer's velocity (SGD with momentum), scale the
+        velocities with it once. Source: Goyal et al., arXiv:1706.02677, remark 2.
+    steps_per_epoch : int | None
+        Number of steps in an epoch; None: the number that ``fit`` uses.
+
+    Raises
+    ------
+    ValueError
+        ``initial_lr`` is None; in ``fit``: the number of steps in an epoch is not known.
+
+    Examples
+    --------
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
+    >>> halve = hvd.callbacks.LearningRateScheduleCallback(initial_lr=1.0, multiplier=0.5)
+    >>> model.fit(np.ones((2, 1)), np.ones((2, 1)), verbose=0, callbacks=[halve]).history["lr"]
+    [0.5]
     """
 
     def __init__(
@@ -141,7 +197,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise ValueError(
-                    "the number of steps per epoch is not known: give steps_per_epoch to "
+                    "the number of steps per epoch is not known: pass steps_per_epoch to "
                     f"{type(self).__name__} or to model.fit()"
                 )
 
@@ -163,7 +219,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             logs["lr"] = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
 
     def _set(self, epoch: float) -> None:
-        bring_up_to_date(self.model)
+        sync_jax_state(self.model)
         optimizer = self.model.optimizer
         old, new = float(keras.ops.convert_to_numpy(optimizer.learning_rate)), self.initial_lr * self.multiplier(epoch)
         if new == old:
@@ -178,16 +234,37 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """A callback that raises the learning rate from ``initial_lr / size`` to ``initial_lr`` over the first epochs.
+    """A callback that raises the learning rate gradually in the first epochs.
 
-    It changes the rate with every batch, as in Goyal et al., arXiv:1706.02677.
+    It changes the rate with every batch, from ``initial_lr / size`` to ``initial_lr``. Source:
+    Goyal et al., arXiv:1706.02677.
 
-    Args:
-        initial_lr: the learning rate at the end of the warmup, usually one rank's rate times ``hvd.size()``.
-        warmup_epochs: number of epochs.
-        momentum_correction: see :class:`LearningRateScheduleCallback`.
-        steps_per_epoch: number of steps in an epoch; None: the number that ``fit`` uses.
-        verbose: 1: rank 0 prints a line when the warmup ends.
+    Parameters
+    ----------
+    initial_lr : float
+        The learning rate at the end of the warmup, usually one rank's rate times ``hvd.size()``.
+    warmup_epochs : float
+        Number of epochs.
+    momentum_correction : bool
+        See :class:`LearningRateScheduleCallback`.
+    steps_per_epoch : int | None
+        Number of steps in an epoch; None: the number that ``fit`` uses.
+    verbose : int
+        1: rank 0 prints a line when the warmup ends.
+
+    Raises
+    ------
+    ValueError
+        ``initial_lr`` is None; in ``fit``: the number of steps in an epoch is not known.
+
+    Examples
+    --------
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
+    >>> warmup = hvd.callbacks.LearningRateWarmupCallback(initial_lr=1.0, warmup_epochs=2)
+    >>> x = np.ones((2, 1))                            # one batch for each epoch
+    >>> model.fit(x, x, epochs=2, verbose=0, callbacks=[warmup]).history["lr"]
+    [0.75, 1.0]
     """
 
     def __init__(
@@ -217,10 +294,23 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):
 
     Put it after :class:`MetricAverageCallback`, so that it uses the mean of the ranks.
 
-    Args:
-        filepath: path of the saved model; may be set later.
+    Parameters
+    ----------
+    filepath : str
+        Path of the saved model; may be set later.
+    monitor, verbose, mode, save_freq, options
+        Arguments of ``keras.callbacks.ModelCheckpoint``.
 
-    The other arguments are those of ``keras.callbacks.ModelCheckpoint``.
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile(optimizer="sgd", loss="mse")
+    >>> path = os.path.join(tempfile.mkdtemp(), "best.keras")
+    >>> best = hvd.callbacks.BestModelCheckpoint(path, monitor="loss")
+    >>> history = model.fit(np.ones((2, 1)), np.ones((2, 1)), verbose=0, callbacks=[best])
+    >>> os.path.exists(path) == (hvd.rank() == 0)
+    True
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Runs as a rank of `ringcomm.run`: gets the function, calls it, and sends back its result or exception."""
+"""Runs a rank of `ringcomm.run`: calls the function and sends back its result or exception."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def main() -> None:
         func, args, kwargs = pickle.loads(call)
         result = dumps(func(*args, **kwargs))
     except BaseException as error:
-        # After sys.exit() with status 0 there is no result either. The caller of ringcomm.run then
-        # names the ranks without results.
+        # sys.exit() with status 0 is no error, but gives no result. The process that called
+        # ringcomm.run then names the ranks without results.
         if not (isinstance(error, SystemExit) and not error.code):
             report(rank, error)
         raise

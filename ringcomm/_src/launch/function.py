@@ -19,7 +19,7 @@ from multiprocessing.connection import Client, Listener
 from typing import IO, Any
 
 from ringcomm._src.base.errors import CONSEQUENCES
-from ringcomm._src.base.installed import lacks
+from ringcomm._src.base.installed import missing_message
 from ringcomm._src.launch.hosts import Host, is_local
 
 ADDRESS, KEY = "RINGCOMM_RUN_ADDRESS", "RINGCOMM_RUN_KEY"  # in the environment of the ranks
@@ -45,7 +45,10 @@ def call_on_ranks(
     options: Sequence[str],
     executable: str | None,
 ) -> list[Any]:
-    """Runs `func` as `ringcomm.run` does. `options`: arguments of ringrun. `size` None: not known in advance."""
+    """Runs `func` as `ringcomm.run` does.
+
+    `options`: arguments of ringrun. `size`: number of ranks; None: not known in advance.
+    """
     payload = pickle.dumps((sys.path, dumps((func, tuple(args), dict(kwargs)))))  # unpickling `func` needs the path
     remote = not all(is_local(host.name) for host in hosts) or "--host-discovery-script" in options
     with Exchange(payload, remote) as exchange:
@@ -54,21 +57,21 @@ def call_on_ranks(
     return exchange.results(size, status)
 
 
-def dumps(it: Any) -> bytes:
-    """Pickles `it`, with cloudpickle if it is installed. Raises ValueError if it cannot be pickled."""
+def dumps(value: Any) -> bytes:
+    """Pickles `value`, with cloudpickle if that is installed. Raises ValueError if this fails."""
     advice = ""
     try:
         import cloudpickle as pickler
     except ImportError:
         pickler = pickle
-        advice = f"; {lacks('cloudpickle', 'sending lambdas, closures and what the main script defines')}"
-        for part in it if isinstance(it, tuple) else (it,):
+        advice = f"; {missing_message('cloudpickle', 'sending lambdas, closures and objects of the main script')}"
+        for part in value if isinstance(value, tuple) else (value,):
             if callable(part) and getattr(part, "__module__", None) == "__main__":
                 raise ValueError(f"ranks cannot import {part!r}{advice}") from None
     try:
-        return bytes(pickler.dumps(it))
+        return bytes(pickler.dumps(value))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(f"cannot be sent between processes: {error}{advice}") from error
+        raise ValueError(f"the object cannot be sent to another process: {error}{advice}") from error
 
 
 class Exchange:
@@ -83,7 +86,7 @@ class Exchange:
         self._results: dict[int, bytes] = {}
         self._generation = 0
         self.started: set[int] = set()  # ranks that have asked for the function
-        self._errors: list[tuple[int, bytes | None, str, str]] = []  # rank, exception, its type's name, traceback
+        self._errors: list[tuple[int, bytes | None, str, str]] = []  # rank, exception, name of its type, traceback
 
     def __enter__(self) -> Exchange:
         self._folder = tempfile.TemporaryDirectory(prefix="ringcomm-run-")
@@ -119,22 +122,22 @@ class Exchange:
         while True:
             try:
                 with self._listener.accept() as connection:
-                    word, *rest = connection.recv()
-                    if word == "end":
+                    kind, *rest = connection.recv()
+                    if kind == "end":
                         return
-                    if word == "function":
+                    if kind == "function":
                         self.started.update(rest)
                         connection.send_bytes(self._payload)
-                    elif word == "result":
+                    elif kind == "result":
                         rank, generation = rest
-                        self._take(rank, generation, connection.recv_bytes())
-                    elif word == "error":
+                        self._store(rank, generation, connection.recv_bytes())
+                    elif kind == "error":
                         self._errors.append(tuple(rest))
             except (AuthenticationError, EOFError, OSError):  # not a rank of this job, or a rank that died
                 continue
 
-    def _take(self, rank: int, generation: int, result: bytes) -> None:
-        """Stores the result of a rank. In an elastic job, only results of the last generation count."""
+    def _store(self, rank: int, generation: int, result: bytes) -> None:
+        """Stores a rank's result. Only results of an elastic job's last generation count."""
         if generation > self._generation:
             self._generation = generation
             self._results.clear()
@@ -143,11 +146,11 @@ class Exchange:
             self._results[rank] = result
 
     def results(self, size: int | None, status: int) -> list[Any]:
-        """Returns the results by rank, after the job has ended with exit status `status`. Raises the first error."""
+        """Returns the results by rank. Raises the first error. `status`: the job's exit status."""
         size = len(self._results) if size is None else size
         silent = sorted({*range(size)} - {*self._results} - {error[0] for error in self._errors})
         causes = [error for error in self._errors if error[2] not in CONSEQUENCES]
-        errors = causes or ([] if silent else self._errors)  # a silent rank may have caused the rest
+        errors = causes or ([] if silent else self._errors)  # a silent rank may have caused these errors
         if errors and (status or len(self._results) < size or not size):
             rank, pickled, _, text = errors[0]
             cause = RankTraceback(rank, text)
@@ -164,8 +167,10 @@ class Exchange:
 
 
 def _launch(command: list[str], variables: dict[str, str]) -> int:
-    """Runs ringrun and returns its exit status. It is a separate process, so that it does not touch the signal handlers
-    and threads of the caller."""
+    """Runs ringrun and returns its exit status.
+
+    ringrun is a separate process, so it does not change the caller's signal handlers and threads.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "ringcomm", "run", *command],
         env={**os.environ, **variables},
@@ -193,7 +198,7 @@ def _launch(command: list[str], variables: dict[str, str]) -> int:
 
 
 def _pass_on(source: IO[str], target: IO[str]) -> None:
-    """Copies lines from `source` to `target`: the current sys.stdout or sys.stderr, perhaps of a notebook's cell."""
+    """Copies lines to sys.stdout or sys.stderr, which a notebook may have replaced."""
     for line in source:
         target.write(line)
         target.flush()

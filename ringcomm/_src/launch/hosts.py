@@ -1,4 +1,4 @@
-"""Parses lists of hosts, from texts, files and discovery scripts, and distributes ranks over the hosts."""
+"""Parses lists of hosts (texts, files, discovery scripts) and distributes ranks over them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Host(NamedTuple):
 def parse_hosts(text: str) -> list[Host]:
     """Parses a list of hosts: 'a:2,b' -> [Host('a', 2), Host('b', 1)].
 
-    An IPv6 address with slots is written in brackets: '[::1]:2'. Raises ValueError if a name is empty or a number of
-    slots is invalid.
+    An IPv6 address with slots is written in brackets: '[::1]:2'. Raises ValueError if a name is
+    empty or a number of slots is invalid.
     """
     return _merged(_parse_host(part.strip()) for part in text.split(",") if part.strip())
 
 
 def read_hostfile(path: str | Path) -> list[Host]:
-    """Reads a hostfile with one host a line: 'a slots=2' (Horovod, Open MPI), 'a:2' (MPICH), or 'a'.
+    """Reads a hostfile: one host a line, 'a slots=2' (Horovod, Open MPI), 'a:2' (MPICH), or 'a'.
 
     '#' starts a comment. Raises OSError, or ValueError that names an invalid line.
     """
@@ -56,38 +56,47 @@ def discover(
     may_be_none: bool = False,
     started: Callable[[subprocess.Popen[str]], None] | None = None,
 ) -> list[Host]:
-    """Runs a script for Horovod's --host-discovery-script once and returns the hosts that it prints.
+    """Runs the script of --host-discovery-script once and returns the hosts that it prints.
 
     It prints one host a line: 'a:2' or 'a'.
 
-    Args:
-        script: the command.
-        slots: slots of hosts that the script prints without a number.
-        limit: timeout in seconds.
-        may_be_none: if True, the script may print no host.
-        started: called with the process of the script.
+    Parameters
+    ----------
+    script : str
+        The command.
+    slots : int | None
+        Slots of hosts that the script prints without a number.
+    limit : float | None
+        Timeout in seconds.
+    may_be_none : bool
+        If True, the script may print no host.
+    started : Callable[[subprocess.Popen[str]], None] | None
+        Called with the process of the script.
 
-    Raises:
-        ValueError: the script fails, prints an invalid line, or prints no host although it must.
-        subprocess.TimeoutExpired: the timeout has passed.
+    Raises
+    ------
+    ValueError
+        The script fails, prints an invalid line, or prints no host although it must.
+    subprocess.TimeoutExpired
+        The timeout has passed.
     """
     process = subprocess.Popen(shlex.split(script), stdout=subprocess.PIPE, text=True, start_new_session=True)
     with process:
         if started is not None:
             started(process)
         try:
-            said, _ = process.communicate(timeout=limit)
+            output, _ = process.communicate(timeout=limit)
         except BaseException:
             process.kill()
             raise
     if process.returncode:
         raise ValueError(f"the host discovery script ended with exit status {process.returncode}: {script}")
     found = []
-    for line in said.split():
+    for line in output.split():
         host = _parse_host(line)
         found.append(host._replace(slots=slots) if slots and host.name == line else host)
     if not found and not may_be_none:
-        raise ValueError(f"the host discovery script named no host: {script}")
+        raise ValueError(f"the host discovery script printed no host: {script}")
     return _merged(found)
 
 
@@ -97,18 +106,18 @@ def _parse_host(text: str) -> Host:
         name, count = text, "1"
     name = name.removeprefix("[").removesuffix("]")
     if not name or any(letter.isspace() or letter in ",=" for letter in name):
-        raise ValueError(f"{text!r} is no host such as 'name' or 'name:2'")
+        raise ValueError(f"{text!r} is not a host: write 'name' or 'name:2'")
     return Host(name, _count(count))
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ValueError(f"{text!r} is no number of ranks")
+        raise ValueError(f"{text!r} is not a number of slots: write an integer of at least 1")
     return int(text)
 
 
 def _merged(hosts: Iterable[Host]) -> list[Host]:
-    """Merges hosts that are named repeatedly: adds their slots, at the first position."""
+    """Merges hosts that are named repeatedly: adds their slots, and keeps the first position."""
     slots: dict[str, int] = {}
     for host in hosts:
         slots[host.name] = slots.get(host.name, 0) + host.slots
@@ -116,7 +125,7 @@ def _merged(hosts: Iterable[Host]) -> list[Host]:
 
 
 def place(hosts: Sequence[Host], size: int) -> list[Host]:
-    """Fills hosts in order with `size` ranks. Returns the used hosts, with the number of ranks on each as slots.
+    """Fills hosts in order with `size` ranks. Returns the used hosts; slots: ranks on the host.
 
     Raises ValueError if there are fewer slots than ranks.
     """
@@ -128,25 +137,25 @@ def place(hosts: Sequence[Host], size: int) -> list[Host]:
     if left > 0:
         room = sum(host.slots for host in hosts)
         raise ValueError(
-            f"{size} ranks were asked for, but the hosts have room for {room}: give more slots, as in -H name:{size}"
+            f"{size} ranks were requested, but the hosts have room for {room}: give more slots, as in -H name:{size}"
         )
     return used
 
 
 def describe_ranks(ranks: Iterable[int], hosts: Sequence[Host]) -> str:
-    """Returns a text with the hosts of some ranks, and the reason if a host is known to be unreachable.
+    """Describes ranks with their hosts, and marks hosts that are known to be unreachable.
 
-    For example: 'ranks 0, 1 on a; rank 2 on b, a name that no address is known for'. `hosts` are filled in order;
-    without them only the ranks are listed.
+    For example: 'ranks 0, 1 on a; rank 2 on b, a name without a known address'. Ranks fill `hosts`
+    in order. If `hosts` is empty, the text lists the ranks only.
     """
     host_of = [host.name for host in hosts for _ in range(host.slots)]
     placed: dict[str, list[int]] = {}
     for rank in sorted(ranks):
         placed.setdefault(host_of[rank] if rank < len(host_of) else "", []).append(rank)
     parts = []
-    for host, some in placed.items():
-        where = f" on {host}{'' if _has_address(host) else ', a name that no address is known for'}" if host else ""
-        parts.append(f"rank{'s' * (len(some) > 1)} {', '.join(map(str, some))}{where}")
+    for host, host_ranks in placed.items():
+        where = f" on {host}{'' if _has_address(host) else ', a name without a known address'}" if host else ""
+        parts.append(f"rank{'s' * (len(host_ranks) > 1)} {', '.join(map(str, host_ranks))}{where}")
     return "; ".join(parts)
 
 

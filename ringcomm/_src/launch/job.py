@@ -1,7 +1,7 @@
 """Describes a job independently of the MPI that runs it, and the command line that starts it.
 
 Also selects environment variables: those that ranks on other hosts need, and those that make a
-process a rank. lines.py makes a Line from a Job.
+process a rank. lines.py makes a CommandLine from a Job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Job:
 
     size: int
     command: tuple[str, ...]
-    hosts: tuple[Host, ...] = ()  # slots: ranks on it; empty: this host, or a resource manager's hosts
+    hosts: tuple[Host, ...] = ()  # slots: ranks on it; empty: this host, or the resource manager's hosts
     variables: Mapping[str, str] = field(default_factory=dict)  # environment variables to set for the ranks
     interfaces: tuple[str, ...] = ()
     ssh_command: tuple[str, ...] = ()  # command that replaces ssh
@@ -44,15 +44,15 @@ class Job:
         return port + (["-i", self.ssh_identity_file] if self.ssh_identity_file else [])
 
     @property
-    def crowded(self) -> bool:
+    def oversubscribed(self) -> bool:
         """True if this host runs more ranks than it has cores that this process may use."""
         here = sum(host.slots for host in self.hosts if is_local(host.name)) if self.hosts else self.size
         return here > len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True)
-class Line:
-    """A command line, the environment variables that it needs, and the content of the file of hosts that it reads."""
+class CommandLine:
+    """A command line, with the environment variables and the file of hosts that it needs."""
 
     arguments: list[str]
     variables: dict[str, str] = field(default_factory=dict)
@@ -60,8 +60,10 @@ class Line:
     hosts: tuple[str, ...] = ()  # lines of that file
 
     def __str__(self) -> str:
-        """Returns a command for bash. Leaves out variables that this process's environment has already: they may be
-        secrets."""
+        """Returns a command for bash.
+
+        Leaves out variables that this process's environment has already: they may be secrets.
+        """
         new = {name: value for name, value in self.variables.items() if os.environ.get(name) != value}
         words = [f"{name}={shlex.quote(value)}" for name, value in sorted(new.items())]
         if self.host_variable:
@@ -75,8 +77,8 @@ _OWN = re.compile(
     r"BASH_FUNC_.*|_|SHLVL|PWD|OLDPWD|HOST|HOSTNAME|DISPLAY|XAUTHORITY|TERM|TERMCAP|WINDOWID|SSH_.*|XDG_.*|DBUS_.*|TMUX.*|STY"
     r"|SLURM.*|SRUN.*|PBS.*|LSB.*|PMI_.*|PMIX_.*|PRTE_.*|OMPI_.*|HYDRA.*|HYDI.*|I_MPI_HYDRA.*"
 )
-# Variables that make a process a rank of a job. A launcher that a rank of another job starts must
-# not pass them on.
+# Variables that make a process a rank of a job. If a rank starts another job, the launcher of that
+# job must not pass them on.
 _RANK = re.compile(
     r"PMI_(RANK|SIZE|FD|PORT|ID|SPAWNED|CONTROL_.*|ENABLE_.*)|PMI2_.*|PMIX_(?!MCA_).*|PRTE_(?!MCA_).*"
     r"|OMPI_(COMM_WORLD|UNIVERSE|FILE|APP_CTX|FIRST|NUM_APP|ARGV|COMMAND|MCA_(orte|ess|pmix|initial)).*"
@@ -90,6 +92,6 @@ def exportable(environment: Mapping[str, str]) -> list[str]:
     return sorted(name for name in environment if not _OWN.fullmatch(name))
 
 
-def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
+def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment without the variables that make this process a rank of a job."""
     return {name: value for name, value in environment.items() if not _RANK.fullmatch(name)}

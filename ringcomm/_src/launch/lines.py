@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ringcomm._src.launch.hosts import Host
-from ringcomm._src.launch.job import Job, Line, exportable
+from ringcomm._src.launch.job import CommandLine, Job, exportable
 from ringcomm._src.launch.mpi import INTEL, OPEN_MPI, Mpi
 from ringcomm._src.platform import launchers
 from ringcomm._src.platform.mpi_library import quick_start
 
 
-def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+def line(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> CommandLine:
     """Returns the command line for the MPI's own launcher."""
     if mpi.family == OPEN_MPI:
         return open_mpi(job, mpi, launcher, environment)
@@ -27,7 +27,7 @@ def _host_list(hosts: tuple[Host, ...]) -> str:
     return ",".join(f"[{name}]:{slots}" if ":" in name else f"{name}:{slots}" for name, slots in hosts)
 
 
-def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> Line:
+def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] = os.environ) -> CommandLine:
     """Returns the command line for Open MPI, version 4 (ORTE) or 5 (PRRTE).
 
     The launcher does not bind ranks to cores, because a training process has many threads.
@@ -45,7 +45,7 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
         words += [] if new or job.hosts else ["--oversubscribe"]
     if job.survive:
         words.append("--enable-recovery" if new else "--continuous")
-    if job.crowded:
+    if job.oversubscribed:
         words += ["--mca", "mpi_yield_when_idle", "1"]
     if job.interfaces:
         words += ["--mca", "btl_tcp_if_include", ",".join(job.interfaces)]
@@ -58,27 +58,32 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
         words += ["--prtemca", "plm_ssh_args"] if new else ["--mca", "plm_rsh_args"]
         words.append(" ".join(job.ssh_arguments))
     agent = job.remote_shell or shlex.join(job.ssh_command)
-    if agent and job.remote:  # contacts every host from here: other hosts may not have the agent
+    if agent and job.remote:  # this host contacts every host, because other hosts may not have the agent
         kind, prefix = ("--prtemca", "plm_ssh") if new else ("--mca", "plm_rsh")
         words += [kind, f"{prefix}_agent", agent, kind, f"{prefix}_no_tree_spawn", "1"]
     # Ranks of this host inherit the launcher's environment; ranks of other hosts get the variables
     # that are named.
     names = sorted({*exportable(environment), *variables}) if job.remote else []
     words += [word for name in names for word in ("-x", name)]
-    return Line([*words, *job.extra, *job.command], variables)
+    return CommandLine([*words, *job.extra, *job.command], variables)
 
 
 def _open_mpi_variables(job: Job, mpi: Mpi, environment: Mapping[str, str]) -> dict[str, str]:
-    beside = [str(folder / "etc/openmpi-mca-params.conf") for folder in Path(mpi.library or "/x/x").parents[1:4]]
-    return quick_start(environment, *beside) | dict(job.variables)
+    parameter_files = [
+        str(folder / "etc/openmpi-mca-params.conf") for folder in Path(mpi.library or "/x/x").parents[1:4]
+    ]
+    return quick_start(environment, *parameter_files) | dict(job.variables)
 
 
 def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str, str]]:
     """Returns arguments and environment variables for MPICH's or Intel MPI's launcher.
 
-    Args:
-        launcher: name of the option that selects the remote shell.
-        variable: name of the variable with the arguments of the remote shell.
+    Parameters
+    ----------
+    launcher : str
+        Name of the option that selects the remote shell.
+    variable : str
+        Name of the variable with the arguments of the remote shell.
     """
     words, variables = ["-iface", job.interfaces[0]] if job.interfaces else [], dict(job.variables)
     if job.remote_shell and job.remote:
@@ -90,45 +95,46 @@ def _hydra(job: Job, launcher: str, variable: str) -> tuple[list[str], dict[str,
     return [*words, *(job.binding or ()), *job.extra], variables
 
 
-def mpich(job: Job, launcher: str) -> Line:
-    """Returns the command line for MPICH and MPIs derived from it (MVAPICH, Cray MPICH with Hydra)."""
+def mpich(job: Job, launcher: str) -> CommandLine:
+    """Returns the command line for MPICH and MPIs derived from it (MVAPICH, Cray MPICH)."""
     words = [launcher, "-n", str(job.size), "-genvall"]
     if job.survive:
         words.append("-disable-auto-cleanup")
     if job.hosts:
         words += ["-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
     more, variables = _hydra(job, "-launcher", "HYDRA_LAUNCHER_EXTRA_ARGS")
-    return Line([*words, *more, *job.command], variables)
+    return CommandLine([*words, *more, *job.command], variables)
 
 
-def intel_mpi(job: Job, launcher: str) -> Line:
+def intel_mpi(job: Job, launcher: str) -> CommandLine:
     """Returns the command line for Intel MPI.
 
-    Its Hydra has no slots. If hosts have different numbers of ranks, each gets its own part of the command line.
+    Intel's Hydra has no slots. If hosts have different numbers of ranks, each host gets a separate
+    part of the command line.
     """
     more, variables = _hydra(job, "-bootstrap", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS")
     words = [launcher, "-genvall", *more]
     if job.tcp:
         variables["I_MPI_OFI_PROVIDER"] = "tcp"
     if not job.hosts:
-        return Line([*words, "-n", str(job.size), *job.command], variables)
-    variables["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"  # else a resource manager's numbers apply
+        return CommandLine([*words, "-n", str(job.size), *job.command], variables)
+    variables["I_MPI_JOB_RESPECT_PROCESS_PLACEMENT"] = "off"  # else a resource manager's placement applies
     if len({host.slots for host in job.hosts}) == 1:
         names = ",".join(host.name for host in job.hosts)
         words += ["-hosts", names, "-ppn", str(job.hosts[0].slots), "-n", str(job.size), *job.command]
-        return Line(words, variables)
+        return CommandLine(words, variables)
     for index, host in enumerate(job.hosts):
         words += [":"] if index else []
         words += ["-n", str(host.slots), "-host", host.name, *job.command]
-    return Line(words, variables)
+    return CommandLine(words, variables)
 
 
-def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, str] = os.environ) -> Line:
-    """Returns the command line for srun: a step in the allocation of this process."""
+def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, str] = os.environ) -> CommandLine:
+    """Returns the command line for srun, which starts a step in this process's allocation."""
     words = [launcher, f"--ntasks={job.size}", f"--mpi={srun_plugin(mpi)}", "--kill-on-bad-exit=1", "--export=ALL"]
-    if (
-        job.remote_shell
-    ):  # an elastic job: the steps of its agents, and of a generation that lost a node, hold resources
+    if job.remote_shell:
+        # In an elastic job, steps of agents (one on each host), and of an earlier generation of
+        # ranks that lost a node, may still hold the resources that this step needs.
         words.append("--overlap")
     variables = _open_mpi_variables(job, mpi, environment) if mpi.family == OPEN_MPI else dict(job.variables)
     if "SLURM_CPUS_PER_TASK" in environment and "SRUN_CPUS_PER_TASK" not in environment:
@@ -149,7 +155,7 @@ def srun(job: Job, mpi: Mpi, launcher: str = "srun", environment: Mapping[str, s
             words.append("--distribution=arbitrary")
             unequal = tuple(host.name for host in job.hosts for _ in range(host.slots))
     words += [*(job.binding or ()), *job.extra, *job.command]
-    return Line(words, variables, "SLURM_HOSTFILE" if unequal else None, unequal)
+    return CommandLine(words, variables, "SLURM_HOSTFILE" if unequal else None, unequal)
 
 
 def srun_plugin(mpi: Mpi) -> str:
@@ -160,7 +166,7 @@ def srun_plugin(mpi: Mpi) -> str:
 def srun_plugins() -> list[str]:
     """Returns the plugins that the srun in PATH offers; empty if there is no srun."""
     try:
-        said = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        result = subprocess.run(["srun", "--mpi=list"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except OSError:
         return []
-    return [word for word in (said.stdout + said.stderr).split() if re.fullmatch(r"pmi\w+|none", word)]
+    return [word for word in (result.stdout + result.stderr).split() if re.fullmatch(r"pmi\w+|none", word)]

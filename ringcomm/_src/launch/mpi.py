@@ -26,16 +26,16 @@ _NAMES = {
     INTEL: ("mpirun", "mpiexec.hydra", "mpiexec"),
 }
 
-# Patterns for the output of `launcher --version`. Intel's output does not contain HYDRA. MPICH's
-# contains no other usable word.
-_SAYS = {
+# Patterns for the output of `launcher --version`. MPICH's output is recognised by HYDRA, which
+# Intel's output does not contain.
+_VERSION_PATTERNS = {
     OPEN_MPI: re.compile(r"Open MPI|OpenRTE|prterun|Spectrum MPI", re.IGNORECASE),
     INTEL: re.compile(r"Intel\(R\) MPI"),
     MPICH: re.compile(r"HYDRA|MPICH|MVAPICH", re.IGNORECASE),
 }
 
 # Runs in the interpreter of the ranks. Does not initialise MPI, because the process is not a rank.
-_QUESTION = """
+_QUERY = """
 import json, mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
@@ -58,24 +58,27 @@ class Mpi(NamedTuple):
 
 @functools.cache
 def find(python: str = sys.executable) -> Mpi:
-    """Returns the MPI that mpi4py loads in the interpreter `python`. Raises RuntimeError if it loads none."""
-    asked = subprocess.run([python, "-c", _QUESTION], capture_output=True, text=True)
-    if asked.returncode:
-        why = asked.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    """Returns the MPI that mpi4py loads in `python`. Raises RuntimeError if it loads none."""
+    result = subprocess.run([python, "-c", _QUERY], capture_output=True, text=True)
+    if result.returncode:
+        why = result.stderr.strip().splitlines()[-1:] or ["it printed no error"]
         if MISSING in why[0]:
             raise RuntimeError(why[0].partition(": ")[2])
         raise RuntimeError(
-            f"mpi4py loads no MPI under {python}: {why[0]}. Install one beside it, for example with "
+            f"mpi4py cannot load an MPI library in {python}: {why[0]}. Install one beside mpi4py, for example with "
             "'pip install ringcomm[mpich]', or load your system's MPI module first"
         )
-    vendor, version, library = json.loads(asked.stdout.strip().splitlines()[-1])
+    vendor, version, library = json.loads(result.stdout.strip().splitlines()[-1])
     return Mpi(_FAMILY.get(vendor, MPICH), vendor, tuple(version), library)
 
 
 def launcher(mpi: Mpi) -> str:
-    """Returns the command that starts ranks of this MPI. Searches next to the MPI library first, then in PATH.
+    """Returns the command that starts ranks of this MPI.
 
-    A launcher of another MPI would start every rank as a separate job. So each candidate is run with --version.
+    Searches beside the MPI library first, then in PATH.
+
+    A launcher of another MPI would start every rank as a separate job. So each candidate is run
+    with --version.
 
     Raises RuntimeError that lists the candidates if none belongs to this MPI.
     """
@@ -84,18 +87,18 @@ def launcher(mpi: Mpi) -> str:
         family = _family_of(candidate)
         if family == mpi.family:
             return candidate
-        others.append(f"{candidate} ({'is of ' + family if family else 'of an unknown MPI'})")
+        others.append(f"{candidate} ({f'of {family}' if family else 'of an unknown MPI'})")
     seen = f"; found only {', '.join(others)}" if others else ""
     raise RuntimeError(
         f"found no launcher of {mpi}, neither beside the library nor in PATH{seen}. "
-        "Name it with --mpirun or RINGCOMM_MPIRUN, or start your program with it yourself"
+        "Name the launcher with --mpirun or RINGCOMM_MPIRUN, or use it to start the program yourself"
     )
 
 
 def _candidates(mpi: Mpi) -> Iterable[str]:
     # For lib/libmpi.so, bin/ is next to lib/; some distributions have one or two folders between.
-    beside = [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]] if mpi.library else []
-    folders = [*beside, *os.environ.get("PATH", "").split(os.pathsep)]
+    library_folders = [str(parent / "bin") for parent in list(Path(mpi.library).parents)[1:5]] if mpi.library else []
+    folders = [*library_folders, *os.environ.get("PATH", "").split(os.pathsep)]
     found = (shutil.which(name, path=folder) for folder in folders for name in _NAMES[mpi.family])
     return dict.fromkeys(filter(None, found))
 
@@ -103,7 +106,7 @@ def _candidates(mpi: Mpi) -> Iterable[str]:
 @functools.cache
 def _family_of(command: str) -> str | None:
     try:
-        said = subprocess.run(
+        result = subprocess.run(
             [command, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -113,4 +116,6 @@ def _family_of(command: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return next((family for family, words in _SAYS.items() if words.search(said.stdout + said.stderr)), None)
+    return next(
+        (family for family, pattern in _VERSION_PATTERNS.items() if pattern.search(result.stdout + result.stderr)), None
+    )

@@ -1,4 +1,4 @@
-"""Parses numbers of options for argparse. Each function raises ArgumentTypeError for a number out of range."""
+"""Parses numbers of options; raises argparse.ArgumentTypeError if one is out of range."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def positive(text: str) -> int:
 def seconds(text: str) -> float:
     number = float(text)
     if not number > 0:
-        raise argparse.ArgumentTypeError(f"{number} is not more than 0")
+        raise argparse.ArgumentTypeError(f"{number} is not greater than 0")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Defines the command line of `ringrun`: its own options, and all options of Horovod 0.28's launcher."""
+"""Defines the options of `ringrun`: its own, and all options of Horovod 0.28's launcher."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds all options to `parser`. The rest of the command line is the program."""
     _add_job(parser)
     _add_hosts(parser.add_argument_group("hosts"))
-    elastic_options.add_arguments(parser.add_argument_group("elastic jobs, whose ranks come and go (docs/elastic.md)"))
+    elastic_options.add_arguments(parser.add_argument_group("elastic jobs, with varying ranks (docs/elastic.md)"))
     _add_output(parser.add_argument_group("output"))
     _add_mpi(parser.add_argument_group("MPI"))
     _add_engine(parser.add_argument_group("engine (each sets an environment variable of the ranks)"))
     _add_accepted(parser)
     parser.add_argument(
-        "program", nargs=argparse.REMAINDER, metavar="COMMAND", help="what every rank runs, with its arguments"
+        "program", nargs=argparse.REMAINDER, metavar="COMMAND", help="program of every rank, with its arguments"
     )
 
 
@@ -45,47 +45,54 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="set an environment variable on all ranks, or hand on this one's",
+        help="set an environment variable on all ranks; without VALUE, to its value here",
     )
     parser.add_argument(
         "--as-horovod",
         action="store_true",
-        help="what the program imports as horovod is ringcomm: a script written for Horovod runs unchanged",
+        help="'import horovod' imports ringcomm: a script written for Horovod runs unchanged",
     )
     parser.add_argument(
         "--survive",
         action="store_true",
-        help="a rank that dies does not end the others (for optimizers with on_loss='continue'): on Open MPI however "
-        "it dies, on MPICH by an exception or an exit",
+        help="the other ranks continue if a rank dies (for optimizers with on_loss='continue'): with Open MPI always, "
+        "with MPICH after an exception or an exit",
     )
-    parser.add_argument("-cb", "--check-build", action="store_true", help="say what this installation can do, and end")
-    parser.add_argument("--verbose", action="store_true", help="say what is run, and where")
+    parser.add_argument("-cb", "--check-build", action="store_true", help="list this installation's features and exit")
+    parser.add_argument("--verbose", action="store_true", help="print the hosts, the MPI and the command line")
     parser.add_argument("--dry-run", action="store_true", help="only print the command line that would start the ranks")
     parser.add_argument(
         "--start-timeout",
         type=positive,
         metavar="SECONDS",
         default=os.environ.get("HOROVOD_START_TIMEOUT") or START_TIMEOUT,
-        help=f"give up if not all ranks have started by then (default {START_TIMEOUT}, or HOROVOD_START_TIMEOUT)",
+        help="end the job if not all ranks have started within this time "
+        f"(default {START_TIMEOUT}, or HOROVOD_START_TIMEOUT)",
     )
-    parser.add_argument("--config-file", metavar="FILE", help="Horovod's YAML file of options; the command line wins")
+    parser.add_argument(
+        "--config-file", metavar="FILE", help="Horovod's YAML file of options; the command line overrides it"
+    )
 
 
 def _add_hosts(group: argparse._ArgumentGroup) -> None:
     which = group.add_mutually_exclusive_group()
-    which.add_argument("-H", "--hosts", metavar="NAME:SLOTS,...", help="hosts, and how many ranks each takes")
+    which.add_argument("-H", "--hosts", metavar="NAME:SLOTS,...", help="hosts, and the number of ranks for each")
     which.add_argument(
-        "-hostfile", "--hostfile", metavar="FILE", help="a host a line: 'name slots=2', 'name:2' or 'name'"
+        "-hostfile", "--hostfile", metavar="FILE", help="file with one host a line: 'name slots=2', 'name:2' or 'name'"
     )
     which.add_argument(
         "--host-discovery-script",
         metavar="SCRIPT",
-        help="prints a host a line, 'name:2'; in an elastic job it is run every second",
+        help="command that prints one host a line, 'name:2'; an elastic job runs it every second",
     )
     group.add_argument(
-        "--slots-per-host", "--slots", type=positive, metavar="N", help="for hosts that the script names alone"
+        "--slots-per-host",
+        "--slots",
+        type=positive,
+        metavar="N",
+        help="slots of hosts that are printed without a number",
     )
-    group.add_argument("--ssh-command", metavar="COMMAND", help="what to call in place of ssh")
+    group.add_argument("--ssh-command", metavar="COMMAND", help="command that replaces ssh")
     group.add_argument("-p", "--ssh-port", type=positive, metavar="PORT")
     group.add_argument("-i", "--ssh-identity-file", metavar="FILE")
     group.add_argument(
@@ -107,14 +114,14 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
         "--prefix-output-with-timestamp",
         dest="timestamps",
         action="store_true",
-        help="the time in front of every line of output",
+        help="print the time before every line of output",
     )
     group.add_argument(
         "--tag-output",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="'[rank]<stdout>: ' in front of every line; without it, mpirun runs the command itself, unwatched (except "
-        "in elastic jobs)",
+        help="print '[rank]<stdout>: ' before every line; without it, ringrun becomes the launcher and does not watch "
+        "the ranks (except in elastic jobs)",
     )
 
 
@@ -123,7 +130,7 @@ def _add_mpi(group: argparse._ArgumentGroup) -> None:
         "--mpirun",
         metavar="FILE",
         default=os.environ.get("RINGCOMM_MPIRUN"),
-        help="the launcher to use; default: RINGCOMM_MPIRUN, or the one beside the MPI library that mpi4py loads",
+        help="launcher to use; default: RINGCOMM_MPIRUN, or the launcher beside the MPI library that mpi4py loads",
     )
     group.add_argument(
         "--launcher",
@@ -131,27 +138,40 @@ def _add_mpi(group: argparse._ArgumentGroup) -> None:
         default="auto",
         help="auto: srun inside a Slurm allocation, mpirun otherwise",
     )
-    group.add_argument("--mpi-args", default="", metavar="ARGUMENTS", help='as it is: --mpi-args="--map-by core"')
-    group.add_argument("--binding-args", metavar="ARGUMENTS", help="to mpirun, in place of ours that bind nothing")
+    group.add_argument(
+        "--mpi-args", default="", metavar="ARGUMENTS", help='of the launcher: --mpi-args="--map-by core"'
+    )
+    group.add_argument("--binding-args", metavar="ARGUMENTS", help="of the launcher, in place of ringcomm's binding")
     group.add_argument("--tcp", action="store_true", help="between hosts, use TCP only")
     controller = group.add_mutually_exclusive_group()
     for name in CONTROLLERS:
         controller.add_argument(
-            f"--{name}", dest="controller", action="store_const", const=name, help="accepted; it is MPI"
+            f"--{name}",
+            dest="controller",
+            action="store_const",
+            const=name,
+            help="accepted; MPI is always used",
         )
     group.add_argument(
         "--mpi-threads-disable",
         action=argparse.BooleanOptionalAction,
-        help="start MPI without support for threads: nothing then happens in the background",
+        help="start MPI without support for threads: operations then make no progress in the background",
     )
 
 
 def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--fusion-threshold-mb", type=not_negative, metavar="MB", help="largest fused buffer; 0: none")
-    group.add_argument("--cache-capacity", type=not_negative, metavar="N", help="names remembered by agreement")
-    group.add_argument("--timeline-filename", metavar="FILE", help="write a Chrome trace; {rank} in it: one per rank")
-    group.add_argument("--timeline-mark-cycles", action=argparse.BooleanOptionalAction, help="mark rounds of agreement")
-    group.add_argument("--no-stall-check", action="store_true", default=None, help="never warn of stalled operations")
+    group.add_argument(
+        "--cache-capacity",
+        type=not_negative,
+        metavar="N",
+        help="number of operation names to cache",
+    )
+    group.add_argument("--timeline-filename", metavar="FILE", help="write a Chrome trace; {rank} in FILE: one per rank")
+    group.add_argument(
+        "--timeline-mark-cycles", action=argparse.BooleanOptionalAction, help="mark rounds of agreement in it"
+    )
+    group.add_argument("--no-stall-check", action="store_true", default=None, help="never report stalled operations")
     group.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
     group.add_argument("--stall-check-warning-time-seconds", type=not_negative, metavar="SECONDS")
     group.add_argument("--stall-check-shutdown-time-seconds", type=not_negative, metavar="SECONDS")
@@ -167,15 +187,15 @@ class Accepted(NamedTuple):
     why: str
 
 
-_TWO_LEVELS = "ranks of one host always share memory, and messages go between hosts"
+_TWO_LEVELS = "ranks of a host always use shared memory, and hosts exchange messages"
 _NO_TUNING = "algorithms are chosen by a model of the network, see 'ringcomm bench' and docs/options.md"
 CONTROLLERS = {
-    "mpi": "it is always MPI that starts ranks and carries messages",
-    "gloo": "messages go over MPI, and MPI's launcher or Slurm's starts the ranks",
-    "jsrun": "MPI's launcher or Slurm's starts the ranks",
+    "mpi": "MPI always starts the ranks and transfers messages",
+    "gloo": "MPI transfers messages, and the launcher of MPI or Slurm starts the ranks",
+    "jsrun": "the launcher of MPI or Slurm starts the ranks",
 }
 ACCEPTED = (
-    Accepted("cycle-time-ms", "float", "there are no cycles: ranks agree as soon as an operation is ready everywhere"),
+    Accepted("cycle-time-ms", "float", "there are no cycles: an operation starts when all ranks have submitted it"),
     Accepted("hierarchical-allreduce", "flag", _TWO_LEVELS),
     Accepted("hierarchical-allgather", "flag", _TWO_LEVELS),
     Accepted("torus-allreduce", "flag", _TWO_LEVELS),
@@ -185,11 +205,11 @@ ACCEPTED = (
     Accepted("autotune-steps-per-sample", "int", _NO_TUNING),
     Accepted("autotune-bayes-opt-max-samples", "int", _NO_TUNING),
     Accepted("autotune-gaussian-process-noise", "float", _NO_TUNING),
-    Accepted("num-nccl-streams", "int", "this version moves CPU buffers"),
+    Accepted("num-nccl-streams", "int", "all calls of NCCL use one stream"),
     Accepted("gloo-timeout-seconds", "int", "Gloo is not used"),
-    Accepted("disable-cache", "true", "nothing is cached between starts"),
-    Accepted("log-with-timestamp", "true", "format the Python logger 'ringcomm' as you like"),
-    Accepted("log-without-timestamp", "true", "format the Python logger 'ringcomm' as you like"),
+    Accepted("disable-cache", "true", "ringrun caches nothing between jobs"),
+    Accepted("log-with-timestamp", "true", "set the format of the Python logger 'ringcomm' instead"),
+    Accepted("log-without-timestamp", "true", "set the format of the Python logger 'ringcomm' instead"),
 )
 _ALIASES = {
     "log-with-timestamp": ("--no-log-hide-timestamp",),
@@ -203,39 +223,40 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 
 def _add_accepted(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join(f"--{one.name}" for one in ACCEPTED)
-    group = parser.add_argument_group("accepted from Horovod's users, but without effect here", names)
-    for one in ACCEPTED:
-        flags = (f"--{one.name}", *_ALIASES.get(one.name, ()))
-        group.add_argument(*flags, **_KINDS[one.kind], help=argparse.SUPPRESS)
+    names = ", ".join(f"--{option.name}" for option in ACCEPTED)
+    group = parser.add_argument_group("options of Horovod that are accepted without effect", names)
+    for option in ACCEPTED:
+        flags = (f"--{option.name}", *_ALIASES.get(option.name, ()))
+        group.add_argument(*flags, **_KINDS[option.kind], help=argparse.SUPPRESS)
 
 
 class _Parser(argparse.ArgumentParser):
     """An ArgumentParser that accepts unambiguous abbreviations of long options of ringrun.
 
-    It does not touch the program's arguments. argparse itself would report these as ambiguous too.
+    argparse's own search for abbreviations would also examine the program's arguments, and report
+    some of them as ambiguous.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
-        at = 0
-        while at < len(words) and words[at].startswith("-") and words[at] != "--":
-            name, equals, value = words[at].partition("=")
-            words[at] = self._whole(name) + equals + value
-            action = self._option_string_actions.get(words[at])
-            at += 1
+        index = 0
+        while index < len(words) and words[index].startswith("-") and words[index] != "--":
+            name, equals, value = words[index].partition("=")
+            words[index] = self._full_name(name) + equals + value
+            action = self._option_string_actions.get(words[index])
+            index += 1
             if action is not None and not equals:
-                at += action.nargs if isinstance(action.nargs, int) else 1
+                index += action.nargs if isinstance(action.nargs, int) else 1
         return super().parse_known_args(words, namespace)
 
-    def _whole(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         known = self._option_string_actions
         if not name.startswith("--") or name in known:
             return name
-        meant = [option for option in known if option.startswith(name)]
-        if len({id(known[option]) for option in meant}) > 1:
-            self.error(f"ambiguous option: {name} could match {', '.join(meant)}")
-        return meant[0] if meant else name
+        matches = [option for option in known if option.startswith(name)]
+        if len({id(known[option]) for option in matches}) > 1:
+            self.error(f"ambiguous option: {name} could match {', '.join(matches)}")
+        return matches[0] if matches else name
 
 
 def make_parser() -> argparse.ArgumentParser:

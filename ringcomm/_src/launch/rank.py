@@ -1,8 +1,8 @@
-"""Runs one rank's program between it and the launcher: tags its output, and reports its end.
+"""Starts one rank's program for the launcher, tags the program's output, and reports its end.
 
-ringcomm/_src/elastic/agent/start.py runs it on the hosts of the ranks. For a fast start it imports
-almost only the standard library:
+ringcomm/_src/elastic/agent/start.py runs this module on the hosts of the ranks:
 ``python start.py ringcomm._src.launch.rank [--output DIR] [--timestamps] -- COMMAND ...``
+For a fast start, the module imports almost only the standard library.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r(?!\Z))")  # '\r' ends a line too, fo
 
 
 class Stream:
-    """One output stream of the program: reads it, tags its lines and writes them to `target` and to a file."""
+    """An output stream of the program: reads, tags and writes its lines to `target` and a file."""
 
     def __init__(self, name: str, rank: int, target: int, folder: str | None, mode: str, timestamps: bool) -> None:
         self.reading, writing = os.pipe()
@@ -47,8 +47,8 @@ class Stream:
         self._file = None
         if folder:
             self._file = open(os.path.join(folder, name), mode, buffering=0)  # noqa: SIM115  open to the end
-        self._held = b""
-        self._held_since = 0.0
+        self._unfinished = b""
+        self._unfinished_since = 0.0
 
     def read(self) -> bool:
         """Passes on the available output. Returns False at the end of the stream."""
@@ -58,20 +58,20 @@ class Stream:
             return False
         if self._file:
             self._file.write(chunk)
-        if not self._held:
-            self._held_since = time.monotonic()
-        self._held += chunk
-        if lines := _LINE.findall(self._held):
-            self._held = self._held[sum(map(len, lines)) :]
-            self._held_since = time.monotonic()
+        if not self._unfinished:
+            self._unfinished_since = time.monotonic()
+        self._unfinished += chunk
+        if lines := _LINE.findall(self._unfinished):
+            self._unfinished = self._unfinished[sum(map(len, lines)) :]
+            self._unfinished_since = time.monotonic()
             self._write(lines)
         return True
 
     def flush(self, older_than: float = 0.0) -> None:
-        """Passes on an unfinished line, such as a prompt, if it is older than `older_than` seconds."""
-        if self._held and time.monotonic() - self._held_since >= older_than:
-            held, self._held = self._held, b""
-            self._write([held if held.endswith((b"\n", b"\r")) else held + b"\n"])
+        """Passes on an unfinished line (a prompt) that is older than `older_than` seconds."""
+        if self._unfinished and time.monotonic() - self._unfinished_since >= older_than:
+            unfinished, self._unfinished = self._unfinished, b""
+            self._write([unfinished if unfinished.endswith((b"\n", b"\r")) else unfinished + b"\n"])
 
     def _write(self, lines: list[bytes]) -> None:
         tag = (time.strftime("%Y-%m-%d %H:%M:%S ") if self._timestamps else "") + self._tag
@@ -84,14 +84,15 @@ def write_all(target: int, data: bytes) -> None:
 
 
 def first_number(names: tuple[str, ...]) -> int:
-    """Returns the value of the first of these environment variables that is a number; 0 if none is."""
+    """Returns the first of these environment variables that is a number; 0 if none is."""
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), 0)
 
 
 def _in_child() -> None:
     """Prepares the program's process between fork and exec.
 
-    It gets its own process group, because the parent forwards signals, and it is killed when the parent dies.
+    The process gets its own process group, because the parent forwards signals. It is killed when
+    the parent dies.
     """
     os.setpgid(0, 0)
     die_with_parent()
@@ -122,11 +123,11 @@ class Rank:
             Stream(name, self.rank, target, folder, self.mode, timestamps)
             for name, target in (("stdout", 1), ("stderr", 2))
         ]
-        self.told_to_end = False
+        self.end_requested = False
         self.child: Any = None  # subprocess.Popen, or an object with its interface
         self.command = command
 
-    def say(self, text: str, **words: object) -> None:
+    def report(self, text: str, **words: object) -> None:
         write_all(2, (text.format(rank=self.rank, host=self.host, **words) + "\n").encode())
 
     def run(self) -> int:
@@ -134,12 +135,12 @@ class Rank:
         wakeup, _ = wake_at_signals()
         for number in FORWARDED:
             signal.signal(number, self._forward)
-        self.say(STARTED)
+        self.report(STARTED)
         out, err = self.streams
         self.child = self.start(out.writing, err.writing)
         os.close(out.writing)
         os.close(err.writing)
-        if self.told_to_end:  # a signal arrived before the program had started
+        if self.end_requested:  # a signal arrived before the program had started
             self.signal(signal.SIGTERM)
         self._pump(wakeup)
         return int(self.child.returncode)
@@ -157,7 +158,7 @@ class Rank:
         signal_group(self.child.pid, number)
 
     def sources(self) -> list[Any]:
-        """Returns objects beside the streams that become readable when the program ends."""
+        """Returns objects, besides the streams, that become readable when the program ends."""
         return []
 
     def finish(self) -> None:
@@ -165,7 +166,7 @@ class Rank:
         time.sleep(BEFORE_EXIT)
 
     def _forward(self, number: int, _frame: object) -> None:
-        self.told_to_end |= number in ENDING
+        self.end_requested |= number in ENDING
         if self.child is not None and self.child.poll() is None:
             self.signal(number)
 
@@ -209,11 +210,11 @@ def main(kind: type[Rank] = Rank) -> int:
     try:
         status = rank.run()
     except OSError as error:
-        rank.say(ENDED, how=f"exit status 127: {error.strerror}: {error.filename}")
+        rank.report(ENDED, how=f"exit status 127: {error.strerror}: {error.filename}")
         status = 127
     else:
-        if not status or not rank.told_to_end:  # success too: a launcher that lost a host may report success
-            rank.say(ENDED, how=describe(status))
+        if not status or not rank.end_requested:  # also reports success: a launcher that lost a host may report it
+            rank.report(ENDED, how=describe(status))
     if status:
         rank.finish()
     return as_shell(status)

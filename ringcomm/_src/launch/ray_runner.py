@@ -1,4 +1,4 @@
-"""Starts ranks as Ray actors and calls functions on them: ``RayExecutor``, as in ``horovod.ray``."""
+"""Implements ``RayExecutor`` as in ``horovod.ray``: ranks that are Ray actors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ray.util.placement_group import get_current_placement_group, placement_grou
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from ringcomm._src.base.errors import CONSEQUENCES
-from ringcomm._src.launch.ray_worker import Meeting, Worker
+from ringcomm._src.launch.ray_worker import AllgatherActor, Worker
 from ringcomm._src.launch.settings import INTERFACE_VARIABLES
 
 _ENDING = 10.0  # seconds that the other ranks have to end after a failure, and all ranks in shutdown()
@@ -31,20 +31,46 @@ class Settings:
 
 
 class RayExecutor:
-    """Starts ranks as Ray actors, and calls functions on them. The arguments are those of ``horovod.ray.RayExecutor``.
+    """Ranks that are Ray actors, and calls of functions on them.
 
-    Args:
-        settings: from :meth:`create_settings`.
-        num_workers: number of ranks. They run on as few nodes as possible, or in the current placement group.
-        num_hosts, num_workers_per_host: instead of num_workers: number of nodes, and of ranks on each.
-        cpus_per_worker: CPUs that Ray reserves for each rank.
-        use_gpu, gpus_per_worker: GPUs for each rank, by default one. A rank sees all GPUs of its node's ranks.
-        use_current_placement_group: if False, always make a new placement group.
-        min_workers, max_workers: options of elastic jobs, which are not supported on Ray: ValueError.
-        reset_limit, cooldown_range, elastic_timeout, override_discovery: accepted without effect.
+    The arguments are those of ``horovod.ray.RayExecutor``.
 
-    Raises:
-        ValueError: arguments that contradict each other, or an elastic job.
+    Parameters
+    ----------
+    settings : Settings
+        Timeouts and network interfaces, from :meth:`create_settings`.
+    num_workers : int | None
+        Number of ranks. They run on as few nodes as possible, or in the current placement group.
+    num_hosts : int | None
+        Number of nodes, instead of num_workers.
+    num_workers_per_host : int
+        Number of ranks on each of the num_hosts nodes.
+    cpus_per_worker : int
+        CPUs that Ray reserves for each rank.
+    use_gpu : bool
+        If True, each rank has GPUs. A rank can access all GPUs of its node's ranks.
+    gpus_per_worker : int | None
+        GPUs of each rank; by default one if use_gpu is True.
+    use_current_placement_group : bool
+        If False, always make a new placement group.
+    min_workers, max_workers : int | None
+        Options of elastic jobs. They raise ValueError, because Ray does not support these jobs.
+    reset_limit, cooldown_range, elastic_timeout, override_discovery
+        Accepted without effect.
+
+    Raises
+    ------
+    ValueError
+        Arguments contradict each other, or request an elastic job.
+
+    Examples
+    --------
+    In a program that has called ``ray.init()``::
+
+        executor = RayExecutor(RayExecutor.create_settings(timeout_s=30), num_workers=2)
+        executor.start()
+        executor.run(lambda scale: scale * 2, args=[21])  # [42, 42]
+        executor.shutdown()
     """
 
     @classmethod
@@ -56,13 +82,23 @@ class RayExecutor:
         placement_group_timeout_s: float = 100,
         nics: Iterable[str] | None = None,
     ) -> Settings:
-        """Returns settings.
+        """Makes the settings of an executor.
 
-        Args:
-            timeout_s: seconds in which MPI must have started in all workers.
-            ssh_identity_file, ssh_str: accepted without effect, because no ssh is used.
-            placement_group_timeout_s: seconds in which Ray must provide the resources.
-            nics: names of the network interfaces that ranks may use.
+        Parameters
+        ----------
+        timeout_s : float
+            Seconds in which MPI must have started in all workers.
+        ssh_identity_file, ssh_str : str | None
+            Accepted without effect, because ssh is not used.
+        placement_group_timeout_s : float
+            Seconds in which Ray must provide the resources.
+        nics : Iterable[str] | None
+            Names of the network interfaces that ranks may use.
+
+        Returns
+        -------
+        Settings
+            The settings, for ``RayExecutor(settings)``.
         """
         return Settings(timeout_s, placement_group_timeout_s, nics)
 
@@ -85,15 +121,15 @@ class RayExecutor:
     ) -> None:
         if min_workers is not None or max_workers is not None:
             raise ValueError(
-                "min_workers and max_workers ask for an elastic job, which Ray's workers cannot be: give num_workers, "
+                "min_workers and max_workers are for elastic jobs, which do not run on Ray: give num_workers, "
                 "or start an elastic job with 'ringrun --min-np ... --max-np ... python script.py' (docs/elastic.md)"
             )
         if gpus_per_worker and not use_gpu:
             raise ValueError("gpus_per_worker needs use_gpu=True")
         if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
-            raise ValueError(f"gpus_per_worker is {gpus_per_worker}: with use_gpu it is at least 1")
+            raise ValueError(f"gpus_per_worker must be at least 1 with use_gpu=True, not {gpus_per_worker}")
         if (num_workers is None) == (num_hosts is None):
-            raise ValueError("give num_workers, or num_hosts with num_workers_per_host")
+            raise ValueError("give either num_workers, or num_hosts with num_workers_per_host")
         self.settings = settings
         self._hosts, self._per_host = num_hosts, num_workers_per_host
         self._size = num_workers if num_workers is not None else (num_hosts or 0) * num_workers_per_host
@@ -102,7 +138,7 @@ class RayExecutor:
         self._resources = {"CPU": cpus_per_worker, "GPU": (gpus_per_worker or 1) if use_gpu else 0}
         self._use_current = use_current_placement_group
         self._workers: list[Any] = []
-        self._meeting: Any = None
+        self._allgather_actor: Any = None
         self._made_group: Any = None
         self._lost = False  # a worker has died
 
@@ -115,14 +151,25 @@ class RayExecutor:
     ) -> None:
         """Starts the workers, and MPI in them.
 
-        Args:
-            executable_cls: each rank makes an instance, which :meth:`execute` passes to its function.
-            executable_args, executable_kwargs: arguments of ``executable_cls``.
-            extra_env_vars: variables for the environment of each rank.
+        Parameters
+        ----------
+        executable_cls : type | None
+            Each rank makes an instance, which :meth:`execute` passes to its function.
+        executable_args : Sequence[Any] | None
+            Positional arguments of ``executable_cls``.
+        executable_kwargs : Mapping[str, Any] | None
+            Keyword arguments of ``executable_cls``.
+        extra_env_vars : Mapping[str, Any] | None
+            Variables for the environment of each rank.
 
-        Raises:
-            TimeoutError: Ray does not have the resources, or MPI has not started in time.
-            ringcomm.RingcommError: the MPI is not derived from MPICH.
+        Raises
+        ------
+        RuntimeError
+            The workers are already running.
+        TimeoutError
+            Ray has not provided the resources, or MPI has not started in time.
+        ringcomm.RingcommError
+            The MPI is not derived from MPICH.
         """
         if self._workers:
             raise RuntimeError("the workers have been started: call shutdown() before another start()")
@@ -131,48 +178,73 @@ class RayExecutor:
             self._start_mpi({name: str(value) for name, value in (extra_env_vars or {}).items()})
             if executable_cls is not None:
                 arguments = executable_cls, executable_args or [], executable_kwargs or {}
-                self._results([it.start_executable.remote(*arguments) for it in self._workers])
+                self._results([worker.start_executable.remote(*arguments) for worker in self._workers])
         except BaseException:
             self.shutdown()
             raise
 
     def _create_workers(self) -> None:
         group = get_current_placement_group() if self._use_current else None
-        many = 1 if self._hosts is None else self._per_host  # ranks per bundle of resources
+        ranks_per_bundle = 1 if self._hosts is None else self._per_host
         if group is None:
-            resources = {name: amount * many for name, amount in self._resources.items() if amount}
+            resources = {name: amount * ranks_per_bundle for name, amount in self._resources.items() if amount}
             strategy = "PACK" if self._hosts is None else "STRICT_SPREAD"
-            self._made_group = group = placement_group([resources] * (self._size // many), strategy=strategy)
+            self._made_group = group = placement_group(
+                [resources] * (self._size // ranks_per_bundle), strategy=strategy
+            )
             if not group.wait(limit := getattr(self.settings, "placement_group_timeout_s", 100)):
                 raise TimeoutError(
-                    f"Ray has not found {self._size // many} times {resources} on {self._hosts or 'any'} nodes within "
-                    f"{limit} s; available are {ray.available_resources()}"
+                    f"Ray has not provided {self._size // ranks_per_bundle} times {resources} on "
+                    f"{self._hosts or 'any'} nodes within {limit} s (placement_group_timeout_s); "
+                    f"available are {ray.available_resources()}"
                 )
         for rank in range(self._size):
             options = ray.remote(Worker).options(
                 num_cpus=self._resources["CPU"],
                 num_gpus=self._resources["GPU"],
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    group, rank // many if self._made_group else -1, placement_group_capture_child_tasks=False
+                    group,
+                    rank // ranks_per_bundle if self._made_group else -1,
+                    placement_group_capture_child_tasks=False,
                 ),
             )
             self._workers.append(options.remote())
 
     def _start_mpi(self, variables: dict[str, str]) -> None:
-        places = self._results([it.where.remote() for it in self._workers])
+        places = self._results([worker.location.remote() for worker in self._workers])
         if nics := getattr(self.settings, "nics", None):
             variables = dict.fromkeys(INTERFACE_VARIABLES, ",".join(nics)) | variables
-        kind = ray.remote(Meeting).options(num_cpus=0, max_concurrency=self._size, scheduling_strategy="DEFAULT")
-        self._meeting = kind.remote(self._size)
+        kind = ray.remote(AllgatherActor).options(num_cpus=0, max_concurrency=self._size, scheduling_strategy="DEFAULT")
+        self._allgather_actor = kind.remote(self._size)
         started = []
         for rank, (node, _) in enumerate(places):
-            gpus = [str(gpu) for on, its in places for gpu in its if on == node]
+            gpus = [str(gpu) for other_node, ids in places for gpu in ids if other_node == node]
             more = {"CUDA_VISIBLE_DEVICES": ",".join(dict.fromkeys(gpus))} if gpus else {}
-            started.append(self._workers[rank].start_mpi.remote(self._meeting, rank, self._size, more | variables))
+            started.append(
+                self._workers[rank].start_mpi.remote(self._allgather_actor, rank, self._size, more | variables)
+            )
         self._results(started, getattr(self.settings, "timeout_s", 30))
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[..., Any]] | None = None) -> list[Any]:
-        """Calls ``fn(executable)`` on every rank and returns the results, ordered by rank. Raises as :meth:`run`."""
+        """Calls ``fn(executable)`` on every rank and returns the results by rank.
+
+        Parameters
+        ----------
+        fn : Callable[[Any], Any]
+            The function; its argument is this rank's instance of ``executable_cls``, or None.
+        callbacks : Sequence[Callable[..., Any]] | None
+            Ignored with a warning: only elastic jobs call them.
+
+        Returns
+        -------
+        list[Any]
+            The results, by rank.
+
+        Raises
+        ------
+        Exception
+            As :meth:`run`.
+        """
         return self._results(self._submit(fn, callbacks))
 
     def run(
@@ -182,14 +254,35 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
     ) -> list[Any]:
-        """Calls ``fn(*args, **kwargs)`` on every rank and returns the results, ordered by rank.
+        """Calls ``fn(*args, **kwargs)`` on every rank and returns the results by rank.
 
-        Raises:
-            The exception that a rank raised, as ``ray.get`` raises it: a RayTaskError and an instance of its type. If
-            several ranks raised, the first exception that is not the consequence of another rank's. ringcomm is then
-            shut down on these ranks; the next function calls ``init`` again.
-            ray.exceptions.RayActorError: a worker has died. The other workers cannot continue: call shutdown() and
-            start() again.
+        Parameters
+        ----------
+        fn : Callable[..., Any]
+            The function; it calls :func:`ringcomm.init` itself.
+        args : Sequence[Any] | None
+            Positional arguments of `fn`.
+        kwargs : Mapping[str, Any] | None
+            Keyword arguments of `fn`.
+        callbacks : Sequence[Callable[..., Any]] | None
+            Ignored with a warning: only elastic jobs call them.
+
+        Returns
+        -------
+        list[Any]
+            The results, by rank.
+
+        Raises
+        ------
+        ray.exceptions.RayTaskError
+            A rank raised an exception; the error is also an instance of the exception's type. If
+            several ranks raised, it is the first exception that no other rank caused. ringcomm is
+            then shut down on these ranks; the next function must call ``init`` again.
+        ray.exceptions.RayActorError
+            A worker has died. The other workers cannot continue: call :meth:`shutdown` and
+            :meth:`start`.
+        RuntimeError
+            The workers are not running.
         """
         return self._results(self.run_remote(fn, args, kwargs, callbacks))
 
@@ -200,24 +293,30 @@ class RayExecutor:
         kwargs: Mapping[str, Any] | None = None,
         callbacks: Sequence[Callable[..., Any]] | None = None,
     ) -> list[Any]:
-        """Calls a function as :meth:`run` does, but returns Ray's references to the results, for ``ray.get``."""
+        """Calls a function as :meth:`run` does, but does not wait for the results.
+
+        Returns
+        -------
+        list[ray.ObjectRef]
+            References to the results, by rank, for ``ray.get``.
+        """
         args, kwargs = args or [], kwargs or {}
         return self._submit(lambda _: fn(*args, **kwargs), callbacks)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Calls ``fn(executable)`` on rank 0 alone and returns its result."""
+        """Calls ``fn(executable)`` on rank 0 only and returns its result."""
         return ray.get(self._started()[0].execute_alone.remote(fn))
 
     def shutdown(self) -> None:
         """Ends the workers. A function that still runs on a worker is killed after 10 seconds."""
         if ending := [] if self._lost else [worker.end.remote() for worker in self._workers]:
             ray.wait(ending, num_returns=len(ending), timeout=_ENDING)
-        for actor in (*self._workers, self._meeting):
+        for actor in (*self._workers, self._allgather_actor):
             if actor is not None:
                 ray.kill(actor)
         if self._made_group is not None:
             remove_placement_group(self._made_group)
-        self._workers, self._meeting, self._made_group, self._lost = [], None, None, False
+        self._workers, self._allgather_actor, self._made_group, self._lost = [], None, None, False
 
     def _started(self) -> list[Any]:
         if not self._workers:
@@ -226,12 +325,11 @@ class RayExecutor:
 
     def _submit(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[..., Any]] | None) -> list[Any]:
         if callbacks:
-            warnings.warn("callbacks are called in elastic jobs only, as in Horovod: not here", stacklevel=3)
+            warnings.warn("callbacks are ignored: as in Horovod, only elastic jobs call them", stacklevel=3)
         return [worker.execute.remote(fn) for worker in self._started()]
 
     def _results(self, references: list[Any], limit: float | None = None) -> list[Any]:
-        """Returns the results by rank. If ranks raised errors, raises the first that is not a consequence of another
-        rank's."""
+        """Returns the results by rank. Raises the first error that no other rank caused."""
         deadline = None if limit is None else time.monotonic() + limit
         errors: dict[int, Exception] = {}
         waiting = list(references)
@@ -241,8 +339,8 @@ class RayExecutor:
             if not done and errors:
                 break
             if not done:
-                silent = [references.index(it) for it in waiting]
-                raise TimeoutError(f"ranks {silent} of {self._size} have not started within {limit} s (timeout_s)")
+                missing = [references.index(item) for item in waiting]
+                raise TimeoutError(f"ranks {missing} of {self._size} have not started within {limit} s (timeout_s)")
             try:
                 ray.get(done)
             except (RayTaskError, RayActorError) as error:
@@ -250,9 +348,11 @@ class RayExecutor:
                 deadline = min(deadline or math.inf, time.monotonic() + _ENDING)
         if not errors:
             return ray.get(references)
-        causes = [it for it in errors.items() if type(getattr(it[1], "cause", it[1])).__name__ not in CONSEQUENCES]
+        causes = [
+            item for item in errors.items() if type(getattr(item[1], "cause", item[1])).__name__ not in CONSEQUENCES
+        ]
         rank, first = (causes or list(errors.items()))[0]
         if isinstance(first, RayActorError):
             self._lost = True
-            first.error_msg = f"the worker of rank {rank} of {self._size} has died, and the job with it: {first}"
+            first.error_msg = f"the worker of rank {rank} of {self._size} has died, so the job cannot continue: {first}"
         raise first

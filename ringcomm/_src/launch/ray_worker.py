@@ -1,4 +1,4 @@
-"""Defines the Ray actors of a job: its ranks, and the actor through which they exchange values to start MPI.
+"""Defines the Ray actors of a job: its ranks, and an actor that exchanges values to start MPI.
 
 ray_runner.py creates them.
 """
@@ -15,8 +15,8 @@ from typing import Any
 import ray
 
 
-class Meeting:
-    """An actor that gathers one item from each rank, once per turn."""
+class AllgatherActor:
+    """An actor for allgathers of one item from each rank. `turn`: number of the allgather."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -37,23 +37,23 @@ class Worker:
 
     executable: Any = None
 
-    def where(self) -> tuple[str, list[Any]]:
+    def location(self) -> tuple[str, list[Any]]:
         """Returns the id of this worker's node, and the ids of its GPUs."""
         return ray.get_runtime_context().get_node_id(), list(ray.get_gpu_ids())
 
-    def start_mpi(self, meeting: Any, rank: int, size: int, variables: Mapping[str, str]) -> None:
+    def start_mpi(self, allgather_actor: Any, rank: int, size: int, variables: Mapping[str, str]) -> None:
         from ringcomm._src.platform import pmi
 
         os.environ.update(variables)
         turns = itertools.count()
-        space = pmi.GatheredSpace(lambda new: ray.get(meeting.allgather.remote(next(turns), rank, new)))
+        space = pmi.GatheredSpace(lambda new: ray.get(allgather_actor.allgather.remote(next(turns), rank, new)))
         pmi.start_mpi(space, rank, size, "Ray", "RayExecutor.start()")
 
     def start_executable(self, kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.execute(lambda _: setattr(self, "executable", kind(*args, **kwargs)))
 
     def execute(self, fn: Callable[[Any], Any]) -> Any:
-        """Calls a function that all ranks call. If it fails on this rank, peers that wait for it get RankLeftError."""
+        """Calls a function that all ranks call. After an error, peers get RankLeftError."""
         try:
             return fn(self.executable)
         except BaseException:

@@ -1,6 +1,6 @@
-"""Derives the state of a job from its output: the ranks that started, the rank that failed first, its last lines.
+"""Derives from a job's output which ranks started, which failed first, and their last lines.
 
-launched.py passes every line to a Report; start.py prints its summary.
+launcher_process.py passes every line to a Report; start.py prints the Report's summary.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def _pattern(template: str) -> re.Pattern[str]:
 _STARTED, _ENDED = _pattern(rank.STARTED), _pattern(rank.ENDED)
 # ringcomm/_src/process/exits.py writes this line before a rank ends the job.
 _ENDING = re.compile(r"ringcomm: rank (?P<rank>\d+) of \d+ \((?P<host>.+?)\): (?P<how>.+); ending the job")
-_ENDS_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; it ends alone")
+_ENDING_ALONE = re.compile(r"ringcomm: rank \d+ of \d+ \(.+?\): .+; the other ranks continue")
 _ABORT = re.compile(r"Abort\(\d+\) on node")  # MPICH's line after MPI_Abort
-_OF_ENDS = (_ENDING, _ENDS_ALONE, _ABORT)
+_END_PATTERNS = (_ENDING, _ENDING_ALONE, _ABORT)
 _CONSEQUENCE = re.compile(r"(PeerLostError|RankLeftError|ShutDownError)\b")
 _STATUS = re.compile(r"(exit status|signal|sys\.exit\()\s*(\d+)")
 
@@ -51,7 +51,7 @@ class Failure:
 
     rank: int
     host: str
-    how: str  # "exit status 1", "signal 9 (SIGKILL)", "ValueError: no such layer"
+    how: str  # "exit status 1", "signal 9 (SIGKILL)", "ValueError: unknown layer"
 
     @property
     def consequence(self) -> bool:
@@ -75,16 +75,16 @@ class Report:
     hosts: dict[int, str] = field(default_factory=dict)  # rank -> host, for ranks that have started
     finished: set[int] = field(default_factory=set)  # ranks that ended with status 0
     failures: list[Failure] = field(default_factory=list)  # in the order in which they were reported
-    _said: dict[int, deque[str]] = field(default_factory=dict)
-    aside: list[str] = field(default_factory=list)  # lines of the launcher after the first failure
+    _stderr_lines: dict[int, deque[str]] = field(default_factory=dict)
+    launcher_lines: list[str] = field(default_factory=list)  # lines of the launcher after the first failure
 
-    def hear(self, line: str) -> bool:
-        """Processes a line of the job's output, with its line end. Returns True if the user should see it now."""
+    def add_line(self, line: str) -> bool:
+        """Processes a line, with its line end. Returns True if the user should see it now."""
         text = line.rstrip("\r\n")
         tagged = _TAGGED.fullmatch(text)
         if tagged:
             if tagged["stream"] == "stderr":
-                self._hear_rank(int(tagged["rank"]), tagged["text"])
+                self._add_stderr_line(int(tagged["rank"]), tagged["text"])
             return True
         if started := _STARTED.fullmatch(text):
             self.hosts[int(started["rank"])] = started["host"]
@@ -97,54 +97,57 @@ class Report:
                 self._failed(failure)
             return False
         if self.failures:
-            self.aside.append(line)
+            self.launcher_lines.append(line)
         return not self.failures
 
-    def _hear_rank(self, number: int, text: str) -> None:
-        self._said.setdefault(number, deque(maxlen=LAST_LINES)).append(text)
+    def _add_stderr_line(self, number: int, text: str) -> None:
+        self._stderr_lines.setdefault(number, deque(maxlen=LAST_LINES)).append(text)
         ending = _ENDING.fullmatch(text)
         if ending and int(ending["rank"]) == number:
             self._failed(Failure(number, ending["host"], ending["how"]))
 
     def _failed(self, failure: Failure) -> None:
-        if all(known.rank != failure.rank for known in self.failures):
+        if all(earlier.rank != failure.rank for earlier in self.failures):
             self.failures.append(failure)
 
     @property
     def first(self) -> Failure | None:
-        """The failure that most likely caused the failures of all other ranks; None if there is no failure."""
+        """The failure that most likely caused all other failures; None if no rank has failed."""
         causes = [failure for failure in self.failures if not failure.consequence]
         return (causes or self.failures or [None])[0]  # type: ignore[list-item]
 
     @property
     def lost(self) -> list[str]:
         """Ranks without a reported successful end, with their hosts."""
-        unknown = "a host that is not known"
+        unknown = "an unknown host"
         return [f"{r} on {self.hosts.get(r, unknown)}" for r in range(self.size) if r not in self.finished]
 
-    def last_words(self, number: int) -> list[str]:
-        """Returns a rank's last traceback and its lines after that; without a traceback, its last lines on stderr."""
-        said = [text for text in self._said.get(number, ()) if not any(line.match(text) for line in _OF_ENDS)]
-        starts = [at for at, text in enumerate(said) if text.startswith("Traceback (most recent call last)")]
+    def last_output(self, number: int) -> list[str]:
+        """Returns a rank's last traceback and the lines after it, or its last lines on stderr."""
+        lines = [
+            text
+            for text in self._stderr_lines.get(number, ())
+            if not any(pattern.match(text) for pattern in _END_PATTERNS)
+        ]
+        starts = [index for index, text in enumerate(lines) if text.startswith("Traceback (most recent call last)")]
         if not starts:
-            return said[-SHOWN:]
+            return lines[-SHOWN:]
         first = starts[-1]
         # Chained exceptions ("During handling of the above exception ...") belong to the traceback.
-        while len(starts) > 1 and any(text.startswith(_CHAINS) for text in said[starts[-2] : first]):
+        while len(starts) > 1 and any(text.startswith(_CHAINS) for text in lines[starts[-2] : first]):
             starts.pop()
             first = starts[-1]
-        return said[first:]
+        return lines[first:]
 
     def summary(self) -> list[str]:
-        """Returns the failed rank's traceback and one line that names the rank and the reason; empty without a
-        failure."""
+        """Returns the failed rank's traceback and a line with the reason; empty if none failed."""
         first = self.first
         if first is None:
             return []
         others = [failure.rank for failure in self.failures if failure.rank != first.rank]
         also = f"; then rank{'s' * (len(others) > 1)} {', '.join(map(str, sorted(others)))}" if others else ""
         end = f"ringrun: rank {first.rank} of {self.size} on {first.host} failed first, with {first.how}{also}"
-        return [*self.last_words(first.rank), end]
+        return [*self.last_output(first.rank), end]
 
 
 _CHAINS = ("During handling of the above exception", "The above exception was the direct cause")

@@ -35,46 +35,92 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Calls ``func(*args, **kwargs)`` on every rank of a new job and returns the results, ordered by rank.
+    """Calls ``func(*args, **kwargs)`` on every rank of a new job and returns the results.
 
-    The function calls :func:`ringcomm.init` itself. Its output appears here with the rank in front. The function, its
-    arguments and its results are pickled, with cloudpickle if it is installed. Lambdas, closures and functions of the
-    main script or a notebook need cloudpickle. The arguments are those of ``horovod.run``.
+    The function calls :func:`ringcomm.init` itself. This process prints each line of its output,
+    after the number of the rank. The function, its arguments and its results are pickled, with
+    cloudpickle if it is installed. Lambdas, closures and functions of the main script or a notebook
+    need cloudpickle. The arguments are those of ``horovod.run``.
 
-    Args:
-        num_proc, np: number of ranks; np takes precedence.
-        min_num_proc, min_np, max_num_proc, max_np: smallest and largest number of ranks of an elastic job
-            (docs/elastic.md). `func` is called again whenever the ranks have changed; the last calls give the results.
-        reset_limit: largest number of changes of the ranks.
-        cooldown_range: seconds after which the slot of a failed rank is used again: after its first failure, and the
-            maximum after later failures.
-        hosts: hosts and their slots, 'a:2,b:2'; by default all ranks run on this host.
-        hostfile: a file with hosts and their slots.
-        host_discovery_script: a command that prints hosts and their slots, one host a line. It is run once, or every
-            second in an elastic job.
-        slots: slots of hosts that the script prints without a number.
-        start_timeout: seconds in which all ranks must have started.
-        ssh_port, ssh_identity_file: options of ssh to reach other hosts.
-        output_filename: a folder; each rank's output is also written to rank.N/stdout and rank.N/stderr in it.
-        verbose: if set, print the command that is started.
-        mpi_args: further arguments for the launcher, in one string.
-        network_interfaces: names of the network interfaces that ranks may use.
-        network_interface: such names, or a string such as 'eth0,eth1'.
-        executable: the Python interpreter of the ranks; by default this process's.
-        disable_cache, use_gloo, use_mpi: accepted without effect.
+    Parameters
+    ----------
+    func : Callable[..., Any]
+        The function that every rank calls.
+    args : Sequence[Any]
+        Positional arguments of `func`.
+    kwargs : Mapping[str, Any] | None
+        Keyword arguments of `func`.
+    num_proc, np : int | None
+        Number of ranks, by default 1; np takes precedence.
+    min_num_proc, min_np, max_num_proc, max_np : int | None
+        Smallest and largest number of ranks of an elastic job (docs/elastic.md). `func` is called
+        again after each change of the ranks; the results are those of the last calls.
+    reset_limit : int | None
+        Largest number of changes of the ranks; by default unlimited.
+    cooldown_range : tuple[int, int] | None
+        Seconds after which the slot of a failed rank is used again: after its first failure, and
+        the maximum after later failures.
+    hosts : str | None
+        Hosts and their slots, 'a:2,b:2'; by default all ranks run on this host.
+    hostfile : str | None
+        A file with hosts and their slots.
+    host_discovery_script : str | None
+        A command that prints hosts and their slots, one host a line. It is run once, or every
+        second in an elastic job.
+    slots : int | None
+        Slots of hosts that the script prints without a number.
+    start_timeout : int | None
+        Seconds in which all ranks must have started; by default 120.
+    ssh_port, ssh_identity_file : int | None, str | None
+        Options of ssh to reach other hosts.
+    output_filename : str | None
+        A folder; each rank's output is also written to rank.N/stdout and rank.N/stderr in it.
+    verbose : int | None
+        If set, print the command that is started.
+    mpi_args : str | None
+        Further arguments for the launcher, in one string.
+    network_interfaces : Iterable[str] | None
+        Names of the network interfaces that ranks may use.
+    network_interface : str | Iterable[str] | None
+        The same names, also in one string: 'eth0,eth1'.
+    executable : str | None
+        The Python interpreter of the ranks; by default this process's.
+    disable_cache, use_gloo, use_mpi : bool | None
+        Accepted without effect.
 
-    Raises:
-        The exception that a rank raised, with its traceback on that rank as ``__cause__``. If several ranks raised, the
-        first exception that is not the consequence of another rank's.
-        RuntimeError: the job failed otherwise, or the exception cannot be pickled.
-        ValueError: arguments contradict each other, or cannot be pickled.
+    Returns
+    -------
+    list[Any]
+        The results, by rank.
+
+    Raises
+    ------
+    Exception
+        The exception that a rank raised, with its traceback on that rank as ``__cause__``. If
+        several ranks raised, the first exception that no other rank caused.
+    RuntimeError
+        The job failed otherwise, or the exception cannot be pickled.
+    ValueError
+        Arguments contradict each other, or cannot be pickled.
+
+    Examples
+    --------
+    This example starts a job, so call it outside of other jobs::
+
+        def summed(value):
+            import ringcomm
+
+            ringcomm.init()
+            return float(ringcomm.allreduce(value, op=ringcomm.Sum))
+
+        ringcomm.run(summed, args=(2.0,), np=2)  # [4.0, 4.0]
     """
     # Imported here because ranks do not need these modules and should start fast.
     from ringcomm._src.launch.function import call_on_ranks
     from ringcomm._src.launch.hosts import discover, parse_hosts, read_hostfile
 
-    if sum(it is not None for it in (hosts, hostfile, host_discovery_script)) > 1:
-        raise ValueError("give hosts or hostfile or host_discovery_script, not both")
+    if sum(source is not None for source in (hosts, hostfile, host_discovery_script)) > 1:
+        raise ValueError("give only one of hosts, hostfile and host_discovery_script")
     if network_interface is not None and network_interfaces is not None:
         raise ValueError("give network_interface or network_interfaces, not both")
     if use_gloo and use_mpi:

@@ -1,5 +1,4 @@
-"""Converts ringrun's options to the environment of the ranks, lists options without effect, and reads Horovod's file of
-options."""
+"""Converts ringrun's options to environment variables, and reads Horovod's file of options."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ringcomm._src import shims
-from ringcomm._src.base.installed import lacks
+from ringcomm._src.base.installed import missing_message
 from ringcomm._src.launch.options import ACCEPTED, CONTROLLERS
 
 
@@ -43,8 +42,10 @@ INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "FI_TCP_IFACE
 
 
 def variables(options: argparse.Namespace) -> dict[str, str]:
-    """Returns the environment variables that the options set for the ranks. Raises ValueError if -x names a variable
-    that is not set."""
+    """Returns the environment variables that the options set for the ranks.
+
+    Raises ValueError if -x names a variable that is not set.
+    """
     found = {}
     if options.tag_output and "PYTHONUNBUFFERED" not in os.environ:
         found["PYTHONUNBUFFERED"] = "1"  # otherwise lines appear only when a buffer is full
@@ -72,13 +73,15 @@ def interface_names(options: argparse.Namespace) -> list[str]:
 
 
 def named_variables(given: list[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Parses -x options: ['A=1', 'B'] -> {'A': '1', 'B': value of B in `environment`}. Raises ValueError if B is not
-    set."""
+    """Parses -x options: ['A=1', 'B'] -> {'A': '1', 'B': value of B in `environment`}.
+
+    Raises ValueError if B is not set.
+    """
     found = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals and name not in environment:
-            raise ValueError(f"-x {name}: no such variable is set here; give a value, -x {name}=...")
+            raise ValueError(f"-x {name}: this variable is not set here; give a value: -x {name}=...")
         found[name] = value if equals else environment[name]
     return found
 
@@ -88,10 +91,10 @@ def notes(options: argparse.Namespace) -> list[str]:
     lines = []
     if options.controller:
         lines.append(f"--{options.controller} has no effect: {CONTROLLERS[options.controller]}")
-    for one in ACCEPTED:
-        value = getattr(options, one.name.replace("-", "_"))
+    for option in ACCEPTED:
+        value = getattr(options, option.name.replace("-", "_"))
         if value not in (None, False):
-            lines.append(f"--{one.name} has no effect: {one.why}")
+            lines.append(f"--{option.name} has no effect: {option.why}")
     return lines
 
 
@@ -110,8 +113,8 @@ _PLAIN = {"autotune_enabled": "autotune", "log_level": "log_level"}
 def read_config_file(path: str, known: set[str]) -> dict[str, Any]:
     """Returns the options that a file sets, by their names in the namespace of argparse.
 
-    The file is YAML if PyYAML is installed, else JSON. Raises OSError, or ValueError if the file cannot be parsed or
-    sets an unknown option.
+    The file is YAML if PyYAML is installed, else JSON. Raises OSError, or ValueError if the file
+    cannot be parsed or sets an unknown option.
     """
     text = Path(path).read_text(encoding="utf-8")
     try:
@@ -120,7 +123,7 @@ def read_config_file(path: str, known: set[str]) -> dict[str, Any]:
         try:
             document = json.loads(text)
         except ValueError:
-            raise ValueError(f"{path} is not JSON; {lacks('yaml', 'reading YAML')}") from None
+            raise ValueError(f"{path} is not JSON; {missing_message('yaml', 'reading YAML')}") from None
     else:
         try:
             document = yaml.safe_load(text)
@@ -130,11 +133,11 @@ def read_config_file(path: str, known: set[str]) -> dict[str, Any]:
     for section, content in (document or {}).items():
         if section == "controller":
             if str(content).lower() not in CONTROLLERS:
-                raise ValueError(f"{path}: there is no controller {content!r}; there are {', '.join(CONTROLLERS)}")
+                raise ValueError(f"{path}: unknown controller {content!r}; known are {', '.join(CONTROLLERS)}")
             found["controller"] = str(content).lower()
             continue
         if section not in _SECTIONS or not isinstance(content, dict):
-            raise ValueError(f"{path}: there is no section {section!r}; there are {', '.join(_SECTIONS)}")
+            raise ValueError(f"{path}: unknown section {section!r}; known are {', '.join(_SECTIONS)}")
         for key, value in content.items():
             name = _SECTIONS[section] + key
             if name == "stall_check_enabled":

@@ -1,7 +1,7 @@
-"""Represents a rank of an elastic job towards the launcher. The agent of the host runs the rank's program.
+"""Represents a rank of an elastic job to the launcher; the host's agent runs the program.
 
-The launcher sees only the end of the stub, and the stub ends when the driver of the job allows it. So
-no launcher ends the other ranks before the driver knows the rank that failed first.
+The launcher sees only the end of the stub, and the stub ends when the driver of the job allows it.
+So no launcher ends the other ranks before the driver knows the rank that failed first.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Program:
     def __init__(self, number: int, command: list[str], out: int, err: int) -> None:
         """Asks the agent to start the program. Raises OSError if there is no agent."""
         self.returncode: int | None = None
-        self.go = False  # True once the stub may end
+        self.may_end = False  # True once the stub may end
         self._peer = Peer.connect(os.environ[ADDRESS])
-        more = [name for name in _DESCRIPTORS if os.environ.get(name, "").isdigit()]
-        asked = {
+        descriptors = [name for name in _DESCRIPTORS if os.environ.get(name, "").isdigit()]
+        request = {
             "stub": True,
             "rank": number,
             "generation": int(os.environ[GENERATION]),
@@ -34,37 +34,37 @@ class Program:
             "env": dict(os.environ),
             "cwd": os.getcwd(),
             "cores": sorted(os.sched_getaffinity(0)),
-            "more": more,
+            "more": descriptors,
         }
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        self._peer.send(asked, [nothing, out, err, *(int(os.environ[name]) for name in more)])
-        os.close(nothing)  # MPI's stay open: the launcher would take their closing for the rank's end
+        devnull_fd = os.open(os.devnull, os.O_RDONLY)
+        self._peer.send(request, [devnull_fd, out, err, *(int(os.environ[name]) for name in descriptors)])
+        os.close(devnull_fd)  # MPI's descriptors stay open: without them the launcher would see the rank end
 
     def fileno(self) -> int:
         return self._peer.fileno()
 
     def poll(self) -> int | None:
-        while self.returncode is None or not self.go:
+        while self.returncode is None or not self.may_end:
             if not select.select([self._peer], [], [], 0)[0]:
                 break
-            self._hear()
+            self._receive()
         return self.returncode
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             message, _ = self._peer.receive()
         except EOFError:
             message = {"ended": 1, "go": True}
         if self.returncode is None:
             self.returncode = message["ended"]
-        self.go |= message["go"]
+        self.may_end |= message["go"]
 
     def send_signal(self, number: int) -> None:
-        self._peer.tell({"signal": number})
+        self._peer.try_send({"signal": number})
 
-    def wait_to_go(self) -> None:
-        while not self.go:
-            self._hear()
+    def wait_until_may_end(self) -> None:
+        while not self.may_end:
+            self._receive()
 
 
 class Stub(rank.Rank):
@@ -83,7 +83,7 @@ class Stub(rank.Rank):
 
     def finish(self) -> None:
         if self.child is not None:
-            self.child.wait_to_go()
+            self.child.wait_until_may_end()
 
 
 def main() -> int:

@@ -1,1 +1,1 @@
-"""Named operations with Horovod's semantics: submission in any order, process sets, join, objects, graph operations."""
+"""Named operations with Horovod's semantics: any order, process sets, join, objects, graphs."""

@@ -1,6 +1,7 @@
-"""Agreement between ranks beyond one operation's consistency check: the ranks exchange and compare rows of numbers.
+"""Exchange and comparison of rows of numbers between ranks.
 
-Process sets and the plans of optimizers use it.
+Process sets and the plans of optimizers use it to compare more than the consistency check of an
+operation does.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def exchange(row: Sequence[int], name: str, process_set: ProcessSet) -> dict[int
     """
     if process_set.size() == 1:
         return {process_set.ranks[0]: list(row)}
-    mine = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
-    gathered = named.submit(process_set, row_calls.allgather_any(arrays.source(mine)), name).wait().tolist()
+    own_row = np.array([process_set.ranks[process_set.require_rank()], len(row), *row], np.int64)
+    gathered = named.submit(process_set, row_calls.allgather_any(arrays.source(own_row)), name).wait().tolist()
     rows: dict[int, list[int]] = {}
     while gathered:
         end = 2 + gathered[1]
@@ -43,17 +44,20 @@ def agree_on_sets(what: str, values: Sequence[int]) -> None:
 
 
 def exchange_sets(what: str, values: Sequence[int]) -> dict[int, list[int]]:
-    """Returns every rank's values. Raises on every rank if a rank has joined, or makes a different call."""
+    """Returns every rank's values.
+
+    Raises an error on every rank if a rank has joined, or makes a different call.
+    """
     rows = exchange([_CALLS.index(what), *values], "process_sets", global_process_set)
     missing = tuple(rank for rank in global_process_set.ranks if rank not in rows)
     if missing:
-        raise RankJoinedError(f"{what}: needs all ranks, and ranks {list(missing)} have joined", missing)
-    given = {rank: row[1:] for rank, row in rows.items()}
+        raise RankJoinedError(f"{what} needs all ranks, but ranks {list(missing)} have joined", missing)
+    passed = {rank: row[1:] for rank, row in rows.items()}
     first = next(iter(rows.values()))[0]
     others = tuple(rank for rank, row in rows.items() if row[0] != first)
     if others:
-        raise _disagreement(what, given, others)
-    return given
+        raise _disagreement(what, passed, others)
+    return passed
 
 
 def require_equal_sets(what: str, rows: dict[int, list[int]]) -> None:
@@ -64,7 +68,7 @@ def require_equal_sets(what: str, rows: dict[int, list[int]]) -> None:
 
 
 def _disagreement(what: str, rows: dict[int, list[int]], ranks: tuple[int, ...]) -> MismatchError:
-    given = "; ".join(f"rank {rank} gave {row}" for rank, row in rows.items())
+    rows_text = "; ".join(f"rank {rank} passed {row}" for rank, row in rows.items())
     return MismatchError(
-        f"{what}: all ranks must add, or remove, the same process set at the same time: {given}", ranks
+        f"{what}: all ranks must add, or remove, the same process set in the same call: {rows_text}", ranks
     )

@@ -1,4 +1,4 @@
-"""The class HorovodBasics, which libraries written for Horovod instantiate to ask for ranks and builds."""
+"""The class HorovodBasics, by which libraries written for Horovod query ranks and builds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEVICES = ("cuda_built", "rocm_built")
 
 
 class HorovodBasics:
-    """The functions and reduction ops of `ringcomm` as attributes. It ignores Horovod's constructor arguments."""
+    """The functions and reduction ops of `ringcomm` as attributes. Arguments are ignored."""
 
     def __init__(self, pkg_path: str = "", *args: object) -> None:
         for name in _QUESTIONS + _RUNTIME:

@@ -1,17 +1,19 @@
-"""The named operations: Horovod's functions, defined once for arrays and for every framework's tensors.
+"""The named operations: Horovod's functions, defined for arrays and for the tensors of frameworks.
 
-Operations of different ranks are matched by ``name``; ranks may submit them in any order. Without a name, operations of
-one kind are matched in the order of submission. They take the arrays of :mod:`ringcomm._src.arrays.arrays`. Results
-are new arrays of the same kind unless the function's name ends in an underscore (in place). The ``_async`` forms return
-a handle for ``poll`` and ``synchronize``; their arrays must not be used before the operation is done.
+Operations of different ranks are matched by ``name``; ranks may submit them in any order. Without a
+name, operations of one kind are matched in the order of submission. All functions take the arrays
+of :mod:`ringcomm._src.arrays.arrays`. Results are new arrays of the same kind unless the function's
+name ends in an underscore (in place). The ``_async`` forms return a handle for ``poll`` and
+``synchronize``; their arrays must not be used before the operation is done.
 
-``algorithm`` overrides the choice of an algorithm: a built-in of the collective ("ring", "tree", ...),
-"two_level:ring" and so on, or "shared". It is identical on all ranks.
+``algorithm`` overrides the choice of an algorithm: a built-in of the collective ("ring", "tree",
+...), "two_level:ring" and so on, or "shared". All ranks must pass the same algorithm.
 
-All functions raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root, algorithm or kind under
-one name; the job continues), ``RankLeftError`` (a rank that is needed has shut down or ended) and ``PeerLostError`` (a
-rank died; fatal). On this rank they raise ``ValueError`` before ``init()``, if an operation of the same name is in
-flight, if the algorithm is unknown, or if this rank is not in ``process_set``.
+All functions raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root,
+algorithm or kind under one name; the job continues), ``RankLeftError`` (a rank that is needed has
+shut down or ended) and ``PeerLostError`` (a rank died; fatal). On this rank they raise
+``ValueError`` before ``init()``, if an operation of the same name is in flight, if the algorithm is
+unknown, or if this rank is not in ``process_set``.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ __all__ = [
 
 
 class Operations(Reductions[T]):
-    """All named operations. A binding makes one instance for its tensors; its module exports the methods."""
+    """All named operations. A binding exports the methods of one instance for its tensors."""
 
     # ---- requests ----------------------------------------------------------------------------------------------------
     def allgather_request(self, tensor: T) -> Request:
@@ -104,7 +106,20 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """Starts :meth:`allgather` in the background."""
+        """Starts :meth:`allgather` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> handle = ringcomm.allgather_async(np.array([ringcomm.rank()]), name="ranks")
+        >>> ringcomm.synchronize(handle).tolist()
+        [0, 1]
+        """
         return named.submit(process_set, self.allgather_request(tensor), name, algorithm)
 
     def allgather(
@@ -114,9 +129,35 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> T:
-        """Returns every rank's ``tensor``, concatenated along the first dimension, which may differ between ranks.
+        """Returns every rank's ``tensor``, concatenated along the first dimension in rank order.
 
-        Any dtype is allowed. A 0-dimensional tensor counts as one row.
+        Parameters
+        ----------
+        tensor : array or tensor
+            Any dtype. All dimensions except the first, and the dtype, are the same on every rank. A
+            0-dimensional tensor counts as one row.
+        name : str | None
+            Matches the operations of the ranks.
+        process_set : ProcessSet
+            The ranks that take part.
+        algorithm : str | None
+            Name of the algorithm; None: chosen automatically.
+
+        Returns
+        -------
+        array or tensor
+            A new array of the same dtype.
+
+        Raises
+        ------
+        ringcomm.MismatchError
+            Dtypes or dimensions differ between ranks.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> ringcomm.allgather(np.full(1 + ringcomm.rank(), ringcomm.rank())).tolist()
+        [0, 1, 1]
         """
         return self.run_allgather(False, name, process_set, algorithm, tensor)
 
@@ -127,9 +168,23 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
-        """Starts :meth:`grouped_allgather` in the background."""
+        """Starts :meth:`grouped_allgather` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> mine = np.array([ringcomm.rank()])
+        >>> handle = ringcomm.grouped_allgather_async([mine, -mine], name="pair")
+        >>> [y.tolist() for y in ringcomm.synchronize(handle)]
+        [[0, 1], [0, -1]]
+        """
         process_set.set_id()  # raises before requests are built
-        return named.submit_group(process_set, [self.allgather_request(one) for one in tensors], name, algorithm)
+        return named.submit_group(process_set, [self.allgather_request(tensor) for tensor in tensors], name, algorithm)
 
     def grouped_allgather(
         self,
@@ -138,7 +193,25 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> list[T]:
-        """Performs :meth:`allgather` of several arrays as one group."""
+        """Performs :meth:`allgather` of several arrays as one group, in one operation.
+
+        Parameters
+        ----------
+        tensors : Sequence[array or tensor]
+            Arrays as for :meth:`allgather`; the other arguments are those of :meth:`allgather`.
+
+        Returns
+        -------
+        list[array or tensor]
+            The results, in the order of ``tensors``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> mine = np.array([ringcomm.rank()])
+        >>> [y.tolist() for y in ringcomm.grouped_allgather([mine, -mine])]
+        [[0, 1], [0, -1]]
+        """
         return list(self.run_allgather(True, name, process_set, algorithm, *tensors))
 
     def broadcast_async(
@@ -149,7 +222,20 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """Starts :meth:`broadcast` in the background."""
+        """Starts :meth:`broadcast` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> handle = ringcomm.broadcast_async(np.array([ringcomm.rank()]), root_rank=1, name="root")
+        >>> ringcomm.synchronize(handle).tolist()
+        [1]
+        """
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set), name, algorithm)
 
     def broadcast(
@@ -160,9 +246,40 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> T:
-        """Returns the values of ``root_rank`` (a rank of the world) on every rank.
+        """Returns the values of ``root_rank`` on every rank.
 
-        Dtype and shape are the same on all ranks; any dtype is allowed.
+        Parameters
+        ----------
+        tensor : array or tensor
+            Any dtype; dtype and shape are the same on every rank.
+        root_rank : int
+            Rank of the world that provides the values.
+        name : str | None
+            Matches the operations of the ranks.
+        process_set : ProcessSet
+            The ranks that take part.
+        algorithm : str | None
+            Name of the algorithm; None: chosen automatically.
+
+        Returns
+        -------
+        array or tensor
+            A new array of the same dtype and shape.
+
+        Raises
+        ------
+        ringcomm.MismatchError
+            Dtypes, shapes or roots differ between ranks.
+        ringcomm.RankJoinedError
+            The root has joined.
+        ValueError
+            The root is not in the process set.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> ringcomm.broadcast(np.array([ringcomm.rank()]), root_rank=1).tolist()
+        [1]
         """
         return self.run_broadcast(root_rank, name, process_set, algorithm, tensor)
 
@@ -174,10 +291,36 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """Starts :meth:`broadcast` in place and in the background."""
+        """Starts :meth:`broadcast` in place and in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``. Do not use ``tensor`` before the operation is done.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> x = np.array([ringcomm.rank()])
+        >>> handle = ringcomm.broadcast_async_(x, root_rank=1, name="weights")
+        >>> ringcomm.synchronize(handle) is x, x.tolist()
+        (True, [1])
+        """
         return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
 
-    broadcast_ = blocking_form(broadcast_async_, ":meth:`broadcast` in place; returns ``tensor``.", "T")
+    broadcast_ = blocking_form(
+        broadcast_async_,
+        """Performs :meth:`broadcast` in place; returns ``tensor``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> x = np.array([ringcomm.rank()])
+        >>> ringcomm.broadcast_(x, root_rank=1) is x, x.tolist()
+        (True, [1])
+        """,
+        "T",
+    )
 
     def alltoall_async(
         self,
@@ -187,7 +330,21 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[tuple[T, T]]:
-        """Starts :meth:`alltoall` in the background; its result is always the pair (array, received splits)."""
+        """Starts :meth:`alltoall` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``. The result is the pair (array, received splits).
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> handle = ringcomm.alltoall_async(np.arange(2), name="rows")
+        >>> received, splits = ringcomm.synchronize(handle)
+        >>> len(received), splits.tolist()
+        (2, [1, 1])
+        """
         return named.submit(process_set, self.alltoall_request(tensor, splits, process_set), name, algorithm)
 
     def alltoall(
@@ -198,21 +355,56 @@ class Operations(Reductions[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Any:
-        """Sends part q of ``tensor`` (along the first dimension) to rank q of the set.
+        """Sends part q of ``tensor`` to rank q of the set, and returns the received parts.
 
-        Returns the parts received, in rank order.
+        Parameters
+        ----------
+        tensor : array or tensor
+            Parts are consecutive rows along the first dimension. The dtype and the other dimensions
+            are the same on every rank; any dtype is allowed.
+        splits : Sequence[int] | array | None
+            Number of rows to send to each rank, with a sum of at most the first dimension; None:
+            equal parts.
+        name : str | None
+            Matches the operations of the ranks.
+        process_set : ProcessSet
+            The ranks that take part.
+        algorithm : str | None
+            Name of the algorithm; None: chosen automatically.
 
-        Args:
-            tensor: array of any dtype, which is the same on every rank.
-            splits: number of rows to send to each rank; they add up to at most the first dimension; None: equal parts.
+        Returns
+        -------
+        array or tensor, or tuple
+            The received parts in rank order; with ``splits``, the pair (array, number of rows from
+            each rank as int32).
 
-        Returns:
-            The array received; with ``splits``, the pair (array, rows from each rank: int32).
+        Raises
+        ------
+        ringcomm.MismatchError
+            Dtypes or dimensions differ between ranks.
+        ValueError
+            ``splits`` or the first dimension does not fit the number of ranks.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> rows = ringcomm.alltoall(np.array([0, 1]))     # row q is sent to rank q
+        >>> rows.tolist() == [ringcomm.rank()] * 2
+        True
+        >>> rows, counts = ringcomm.alltoall(np.array([5, 6, 7]), splits=[1, 2])
+        >>> counts.tolist() == [1 + ringcomm.rank()] * 2
+        True
         """
         return self.run_alltoall(splits, name, process_set, algorithm, tensor)
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
-        """Blocks until every rank of the set has called it."""
+        """Blocks until every rank of the set has called it.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> ringcomm.barrier()
+        """
         named.submit(process_set, calls.barrier()).wait()
 
 
@@ -245,10 +437,28 @@ reducescatter_async = _arrays.reducescatter_async
 
 # ---- handles ---------------------------------------------------------------------------------------------------------
 def poll(handle: Handle[Any]) -> bool:
-    """Returns True if the operation is done, so that :func:`synchronize` would not block."""
+    """Returns True if the operation is done, so that :func:`synchronize` would not block.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> handle = ringcomm.allreduce_async(np.ones(2), name="polled")
+    >>> while not ringcomm.poll(handle):
+    ...     pass  # compute meanwhile
+    >>> ringcomm.synchronize(handle).tolist()
+    [1.0, 1.0]
+    """
     return handle.test()
 
 
 def synchronize(handle: Handle[Any]) -> Any:
-    """Blocks until the operation is done, and returns its result or raises its error."""
+    """Blocks until the operation is done, and returns its result or raises its error.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> handle = ringcomm.allreduce_async(np.ones(2), name="gradient", op=ringcomm.Sum)
+    >>> ringcomm.synchronize(handle).tolist()
+    [2.0, 2.0]
+    """
     return handle.wait()

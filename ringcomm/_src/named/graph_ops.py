@@ -1,8 +1,9 @@
 """Collectives in the graphs of frameworks.
 
 A graph is traced once and run often, without Python. Tracing creates a graph operation of the core
-(csrc/graph_ops/graph_op.hpp) with the collective, its names and its process set; the graph stores its number. The
-graph operations of a graph live as long as the process. Those of eager programs are in a cache (`EagerGraphOps`).
+(csrc/graph_ops/graph_op.hpp) with the collective, its names and its process set. The graph stores
+the number of the graph operation, which lives as long as the process. The graph operations of eager
+programs are in a cache (`EagerGraphOps`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ringcomm._src.core import _core
 from ringcomm._src.named.error_feedback import Floats, ResidualStore
 from ringcomm._src.named.process_sets import ProcessSet
 
-_MOST = 4096  # maximum number of cached graph operations of eager programs
+_MAX_CACHED = 4096  # maximum number of cached graph operations of eager programs
 
 
 class Reduce(NamedTuple):
@@ -43,7 +44,7 @@ PLAIN = Reduce()
 
 
 class Description(NamedTuple):
-    """All parameters of a graph operation; it is the key of the cache of eager programs."""
+    """All parameters of a graph operation. A Description is the key in `EagerGraphOps`."""
 
     process_set: ProcessSet
     collective: int
@@ -54,23 +55,22 @@ class Description(NamedTuple):
     algorithm: str | None = None
     splits: bool = False
     even: bool = False  # all ranks must give the same number of rows: tracing fixed the result's shape
-    look: Callable[[int, list[Any]], None] | None = (
-        None  # called on the inputs instead of a collective (ringcomm._src.training.replicas)
-    )
+    # Called on the inputs instead of a collective (ringcomm._src.training.replicas).
+    look: Callable[[int, list[Any]], None] | None = None
     every: int = 0  # number of runs from one call of `look` to the next
 
 
 def dtype_index(name: str) -> int:
     """Returns the core's index of a dtype. Raises UnsupportedError if it cannot be sent."""
     if name not in _core.DTYPES[: _core.DTYPES.index("complex128") + 1]:
-        raise UnsupportedError(f"tensors of {name} cannot be sent; numbers and booleans can")
+        raise UnsupportedError(f"tensors of {name} cannot be sent; only numbers and booleans can")
     return _core.DTYPES.index(name)
 
 
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
     """Returns the root's rank in the set; `root_rank` is a rank of the world, as in Horovod.
 
-    Raises ValueError if it is not in the set.
+    Raises ValueError if the root is not in the set.
     """
     process_set.set_id()
     root_rank = arguments.integer("broadcast: root_rank", root_rank)
@@ -85,82 +85,93 @@ def names(
     name: str | Sequence[str] | None,
     count: int,
     grouped: bool,
-    otherwise: Callable[[], str] | None = None,
+    default_name: Callable[[], str] | None = None,
 ) -> tuple[str, ...]:
     """Returns the names of the collectives of one graph operation.
 
-    Without `name`, `otherwise` makes the name; without both, the process set's counter does.
+    If `name` is None, `default_name` makes the name; if both are None, the process set's counter
+    does.
 
-    A name of `otherwise` identifies a position in a program, and does not contain the kind. Ranks with different
-    collectives at one position therefore get a MismatchError; with different names they would wait for ever.
+    A default name identifies a position in a program, and does not contain the kind of
+    collective. Ranks with different collectives at one position therefore use the same name, and
+    get a MismatchError. With different names, the ranks would wait for ever.
     """
     kind, prefix = kind_of(collective), f"{kind_of(collective)}."
-    if name is None and otherwise is not None:
-        name, prefix = otherwise(), ""
+    if name is None and default_name is not None:
+        name, prefix = default_name(), ""
     if name is None:
         return tuple(process_set.next_name(kind) for _ in range(count))
     if isinstance(name, str):
         name = [f"{name}.{i}" for i in range(count)] if grouped else [name]
-    return tuple(f"{prefix}{one}" for one in name)
+    return tuple(f"{prefix}{base_name}" for base_name in name)
 
 
 def kind_of(collective: int) -> str:
     return _core.COLLECTIVES[collective]
 
 
-def check(what: Description) -> list[int]:
+def check(description: Description) -> list[int]:
     """Returns the core's indices of the dtypes.
 
     Raises ValueError or UnsupportedError for invalid arguments, as eager operations do.
     """
     process.check_not_forked()
-    how, kind = what.how, kind_of(what.collective)
-    what.process_set.set_id()
-    if what.look is not None:
+    reduction, kind = description.how, kind_of(description.collective)
+    description.process_set.set_id()
+    if description.look is not None:
         return []
-    indices = [dtype_index(name) for name in what.dtypes]
-    if what.collective in (calls.ALLREDUCE, calls.REDUCESCATTER):
-        for index, name in zip(indices, what.dtypes, strict=True):
-            calls.require_reducible(kind, Buffer(0, 0, index, 1, (), None, NumPyKind, name), how.op)
-        calls.require_unscaled(kind, how.op, how.pre, how.post)
+    indices = [dtype_index(name) for name in description.dtypes]
+    if description.collective in (calls.ALLREDUCE, calls.REDUCESCATTER):
+        for index, name in zip(indices, description.dtypes, strict=True):
+            calls.require_reducible(kind, Buffer(0, 0, index, 1, (), None, NumPyKind, name), reduction.op)
+        calls.require_unscaled(kind, reduction.op, reduction.pre, reduction.post)
     return indices
 
 
 def make(what: Description) -> _core.GraphOp:
     """Creates a graph operation of the core. Raises the errors of :func:`check`."""
     indices = check(what)
-    process_set, how, kind = what.process_set, what.how, kind_of(what.collective)
+    process_set, reduction, kind = what.process_set, what.how, kind_of(what.collective)
     if what.look is not None:
-        return _core.GraphOp(process_set.link, what.collective, what.names, look=what.look, every=what.every)
-    warm, keeps = None, False
-    if how.keeps and isinstance(how.wire, WireFormat):
-        warm, keeps = how.wire if how.wire.warmup_steps else None, how.wire.error_feedback
+        return _core.GraphOp(
+            process_set.link,
+            what.collective,
+            what.names,
+            look=what.look,
+            every=what.every,
+        )
+    warmup_format, error_feedback = None, False
+    if reduction.keeps and isinstance(reduction.wire, WireFormat):
+        warmup_format, error_feedback = (
+            reduction.wire if reduction.wire.warmup_steps else None,
+            reduction.wire.error_feedback,
+        )
     graph_op = _core.GraphOp(
         process_set.link,
         what.collective,
         what.names,
-        op=int(how.op),
+        op=int(reduction.op),
         root=what.root,
-        pre=how.pre,
-        post=how.post,
-        wires=[wire_code(how.wire, index) for index in indices],
+        pre=reduction.pre,
+        post=reduction.post,
+        wires=[wire_code(reduction.wire, index) for index in indices],
         algorithm=process_set.algorithm(kind, what.algorithm) if what.algorithm else "",
         splits=what.splits,
         even=what.even,
-        first_wires=[wire_code(warm.first(), index) for index in indices] if warm else [],
-        first_runs=warm.warmup_steps if warm else 0,
-        keeps=keeps,
+        first_wires=[wire_code(warmup_format.warmup_format(), index) for index in indices] if warmup_format else [],
+        first_runs=warmup_format.warmup_steps if warmup_format else 0,
+        keeps=error_feedback,
     )
-    if keeps:
+    if error_feedback:
         _stores[graph_op.id] = _GraphOpResiduals(graph_op, what)
     return graph_op
 
 
 class _GraphOpResiduals(ResidualStore):
-    def __init__(self, graph_op: _core.GraphOp, what: Description) -> None:
-        kind = f"{_core.COLLECTIVES[what.collective]}."
-        names = [name.removeprefix(kind) for name in what.names]
-        super().__init__(what.process_set, names, what.how.op, what.how.post)
+    def __init__(self, graph_op: _core.GraphOp, description: Description) -> None:
+        kind = f"{_core.COLLECTIVES[description.collective]}."
+        names = [name.removeprefix(kind) for name in description.names]
+        super().__init__(description.process_set, names, description.how.op, description.how.post)
         self._graph_op = graph_op
         self.register()
 
@@ -168,8 +179,8 @@ class _GraphOpResiduals(ResidualStore):
         return np.frombuffer(self._graph_op.residual(index), np.float32)
 
     def set_residual(self, index: int, values: Floats) -> None:
-        given = np.ascontiguousarray(values, np.float32)
-        self._graph_op.set_residual(index, given.ctypes.data, given.size)
+        array = np.ascontiguousarray(values, np.float32)
+        self._graph_op.set_residual(index, array.ctypes.data, array.size)
 
 
 _stores: dict[int, _GraphOpResiduals] = {}  # by the graph operation's number, for its lifetime
@@ -180,15 +191,15 @@ def run(graph_op: _core.GraphOp, given: Sequence[Any]) -> list[Any]:
 
     Results are 64-byte aligned, as TensorFlow requires.
     """
-    buffers = [arrays.source(one).on_host() for one in given]
+    buffers = [arrays.source(value).on_host() for value in given]
     results = []
-    for one in graph_op.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
-        results.append(array_at(one.address, one.dtype, one.shape, one))
+    for output in graph_op.run([(buffer.address, buffer.dtype, buffer.shape) for buffer in buffers]):
+        results.append(array_at(output.address, output.dtype, output.shape, output))
     return results
 
 
 def array_at(address: int, dtype: int, shape: Sequence[int], owner: object = None) -> np.ndarray[Any, Any]:
-    """Returns an array over memory at `address`. `dtype`: the core's index. `owner`: object that owns the memory."""
+    """Returns an array of the memory at `address`, owned by `owner`. `dtype`: the core's index."""
     kind = _numpy_dtype(_core.DTYPES[dtype])
     nbytes = math.prod(shape) * kind.itemsize
     memory = np.asarray(numpy_kind.CoreMemory(address, nbytes, owner)) if nbytes else np.empty(0, np.uint8)
@@ -211,16 +222,16 @@ class EagerGraphOps:
 
     def __init__(self, wrap: Callable[[_core.GraphOp], Any]) -> None:
         self._wrap = wrap
-        self._known: OrderedDict[Description, tuple[_core.GraphOp, Any]] = OrderedDict()
+        self._cache: OrderedDict[Description, tuple[_core.GraphOp, Any]] = OrderedDict()
 
-    def get(self, what: Description) -> Any:
-        known = self._known.get(what)
-        if known is None:
-            graph_op = make(what)
-            known = self._known[what] = graph_op, self._wrap(graph_op)
-            if len(self._known) > _MOST:
-                _forget(self._known.popitem(last=False)[1][0])
-        return known[1]
+    def get(self, description: Description) -> Any:
+        entry = self._cache.get(description)
+        if entry is None:
+            graph_op = make(description)
+            entry = self._cache[description] = graph_op, self._wrap(graph_op)
+            if len(self._cache) > _MAX_CACHED:
+                _forget(self._cache.popitem(last=False)[1][0])
+        return entry[1]
 
 
 def _forget(graph_op: _core.GraphOp) -> None:

@@ -1,7 +1,8 @@
-"""Submits named operations: gives requests their names, and passes them to the engine.
+"""Submission of named operations: names requests, and passes them to the engine.
 
-A name matches the operations of different ranks, which may submit in any order. An operation without a name is named
-by a counter of its kind in the process set, so all ranks must submit nameless operations in the same order.
+A name matches the operations of different ranks, which may submit in any order. An operation
+without a name is named by a counter of its kind in the process set, so all ranks must submit
+nameless operations in the same order.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ def submit(
 ) -> Handle[Any]:
     """Submits an operation and returns its handle.
 
-    Raises ValueError if an operation of this name is in flight, this rank is not in the set, or the algorithm is
-    unknown.
+    Raises ValueError if an operation of this name is in flight, this rank is not in the set, or the
+    algorithm is unknown.
     """
     _name(process_set, request, name, algorithm)
-    operation = _when_free(process_set, [request])[0]
+    operation = _submit_when_free(process_set, [request])[0]
     return Handle([operation], lambda: request.finish(operation), operation.name)
 
 
@@ -41,16 +42,17 @@ def submit_group(
 ) -> Handle[list[Any]]:
     """Submits operations that run together, once all of them are ready on every rank.
 
-    The handle's result is the list of their results. `name`: name of the group, or a list with each operation's name.
+    The handle's result is the list of their results. `name`: name of the group, or a list with each
+    operation's name.
     """
     if not requests:
         return Handle([], list, "empty group")
     reduced = [request for request in requests if request.collective in (ALLREDUCE, REDUCESCATTER)]
     aliasing.require_disjoint("group", "tensors", [request.written for request in reduced])
     for i, request in enumerate(requests):
-        one = None if name is None else f"{name}.{i}" if isinstance(name, str) else name[i]
-        _name(process_set, request, one, algorithm)
-    operations = _when_free(process_set, requests)
+        request_name = None if name is None else f"{name}.{i}" if isinstance(name, str) else name[i]
+        _name(process_set, request, request_name, algorithm)
+    operations = _submit_when_free(process_set, requests)
 
     def finish() -> list[Any]:
         return [request.finish(operation) for request, operation in zip(requests, operations, strict=True)]
@@ -59,7 +61,10 @@ def submit_group(
 
 
 def _name(process_set: ProcessSet, request: Request, name: str | None, algorithm: str | None) -> None:
-    """Sets a request's algorithm and name. The name is set last, so that a refused request is not counted."""
+    """Sets a request's algorithm, then its name.
+
+    In this order a refused algorithm does not advance the counter of names.
+    """
     kind = _core.COLLECTIVES[request.collective]
     if algorithm:
         request.algorithm = process_set.algorithm(kind, algorithm)
@@ -70,19 +75,20 @@ def _name(process_set: ProcessSet, request: Request, name: str | None, algorithm
 def submit_first(
     process_set: ProcessSet, request: Request, name: Any, array: Any, op: Any, pre: float, post: float
 ) -> Handle[Any]:
-    """Submits an in-place all-reduce, and caches it for later operations like it (`ProcessSet.known`)."""
+    """Submits an in-place all-reduce, and caches it for repetitions (`ProcessSet.cached_calls`)."""
     handle = submit(process_set, request, name)
     like = arrays.kind_of(array).like(array)
     if like is not None and (op is None or type(op) is Op) and op is not Adasum:
-        process_set.known.remember(name, op, pre, post, request, like)
+        process_set.cached_calls.remember(name, op, pre, post, request, like)
     return handle
 
 
-def _when_free(process_set: ProcessSet, requests: Sequence[Request]) -> list[_core.Operation]:
+def _submit_when_free(process_set: ProcessSet, requests: Sequence[Request]) -> list[_core.Operation]:
     """Submits requests, and returns their operations.
 
-    The names of nameless operations repeat after NAMELESS operations. If the earlier operation of such a name is still
-    in flight, this waits for it. It cannot deadlock: every rank submitted that operation before.
+    The names of nameless operations repeat after NAMELESS operations. If the earlier operation of
+    the same name is still in flight, waits until it is done. This wait cannot deadlock, because
+    every rank submits the earlier operation first.
     """
     session = process_set.session()
     process.check_not_forked()

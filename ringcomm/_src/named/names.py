@@ -1,4 +1,4 @@
-"""The names that the packages of all frameworks export, as in Horovod.
+"""The names that the packages of several frameworks export, as in Horovod.
 
 They are the queries of ranks and hosts, reduction ops, process sets, and queries of the build.
 """

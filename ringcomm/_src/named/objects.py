@@ -1,4 +1,4 @@
-"""Collectives on Python objects, which are sent as pickled bytes. Bindings export them under Horovod's names."""
+"""Collectives on Python objects, which are sent as pickled bytes, under Horovod's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ringcomm._src.base.installed import lacks
+from ringcomm._src.base.installed import missing_message
 from ringcomm._src.named import collectives, runtime
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
@@ -18,11 +18,13 @@ except ImportError:
 
 
 def pack(obj: Any, extra: str) -> np.ndarray[Any, Any]:
-    """Returns the pickled object as uint8. `extra`: pip extra of the binding, for the message of PicklingError."""
+    """Returns the pickled object as uint8. PicklingError names `extra`, the binding's pip extra."""
     try:
         return np.frombuffer(bytearray(_pickler.dumps(obj)), np.uint8)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        if why := lacks("cloudpickle", f"this {type(obj).__name__} cannot be pickled ({error}); to send it", extra):
+        if why := missing_message(
+            "cloudpickle", f"this {type(obj).__name__} cannot be pickled ({error}); sending it", extra
+        ):
             raise pickle.PicklingError(why) from None
         raise
 
@@ -40,14 +42,35 @@ def broadcast_object(
 ) -> Any:
     """Returns the root's object on every rank.
 
-    Args:
-        obj: on the root, any object that can be pickled (with cloudpickle if installed); ignored on other ranks.
-        root_rank: global rank of the root.
-        name: name of the operation, given on all ranks or on none.
-        process_set: the ranks that take part.
+    Parameters
+    ----------
+    obj
+        On the root, any object that can be pickled (with cloudpickle if installed); ignored on
+        other ranks.
+    root_rank : int
+        Global rank of the root.
+    name : str | None
+        Name of the operation, given on all ranks or on none.
+    process_set : ProcessSet
+        The ranks that take part.
 
-    Returns:
+    extra : str
+        Name of the pip extra in the message of PicklingError.
+
+    Returns
+    -------
+    Any
         ``obj`` itself on the root, a copy of it on the other ranks.
+
+    Raises
+    ------
+    pickle.PicklingError, AttributeError, TypeError
+        The root's object cannot be pickled.
+
+    Examples
+    --------
+    >>> hvd.broadcast_object({"epoch": 3} if hvd.rank() == 0 else None, root_rank=0)
+    {'epoch': 3}
     """
     name = name or "broadcast_object"
     here = runtime.rank() == root_rank
@@ -65,10 +88,31 @@ def allgather_object(
 ) -> list[Any]:
     """Returns every rank's object, in rank order.
 
-    Args:
-        obj: any object that can be pickled (with cloudpickle if installed).
-        name: name of the operation, given on all ranks or on none.
-        process_set: the ranks that take part.
+    Parameters
+    ----------
+    obj
+        Any object that can be pickled (with cloudpickle if installed).
+    name : str | None
+        Name of the operation, given on all ranks or on none.
+    process_set : ProcessSet
+        The ranks that take part.
+    extra : str
+        Name of the pip extra in the message of PicklingError.
+
+    Returns
+    -------
+    list[Any]
+        One object of each rank.
+
+    Raises
+    ------
+    pickle.PicklingError, AttributeError, TypeError
+        The object cannot be pickled.
+
+    Examples
+    --------
+    >>> hvd.allgather_object({"rank": hvd.rank()})
+    [{'rank': 0}, {'rank': 1}]
     """
     name = name or "allgather_object"
     data = pack(obj, extra)

@@ -19,18 +19,18 @@ from ringcomm._src.config.config import Config
 from ringcomm._src.core import _core
 from ringcomm._src.platform.links import Link
 
-# Number of nameless operations after which their names repeat, so that the engine's table of names holds all of them.
+# Number of nameless operations after which their names repeat; bounds the engine's table of names.
 NAMELESS = 1024
 
 GLOBAL = 0  # the global set's process_set_id
 
 
-def as_ranks(given: Any, what: str) -> list[int]:
-    """Returns a list of ranks. Raises ValueError unless `given` is an iterable of integers."""
+def as_ranks(ranks: Any, what: str) -> list[int]:
+    """Returns a list of ranks. Raises ValueError unless `ranks` is an iterable of integers."""
     try:
-        return [arguments.integer(what, rank) for rank in given]
+        return [arguments.integer(what, rank) for rank in ranks]
     except TypeError:
-        raise ValueError(f"{what} takes a list of ranks or an mpi4py communicator, not {given!r}") from None
+        raise ValueError(f"{what} takes a list of ranks or an mpi4py communicator, not {ranks!r}") from None
 
 
 class Session(Protocol):
@@ -40,7 +40,7 @@ class Session(Protocol):
     link: Link
     worker: _core.Worker
     engine: _core.Engine
-    own: CustomAlgorithms
+    custom_algorithms: CustomAlgorithms
     config: Config
     host_of: list[int]  # host index of each rank of the world
     sets: list[ProcessSet]  # sets in use; the global set is the first
@@ -58,26 +58,29 @@ class Session(Protocol):
 
 
 class Turns:
-    """Orders sections that several threads enter: all ranks enter them in the order of the first rank's threads."""
+    """Makes threads take turns, one at a time, in the same order on all ranks.
+
+    A turn is a position in this order. Threads of the first rank draw the turns.
+    """
 
     def __init__(self) -> None:
         self._drawn, self._next = 0, 0
         self._changed = threading.Condition()
 
     def draw(self) -> int:
-        """Returns the next turn. Called on the first rank, which sends it to the other ranks."""
+        """Returns the next turn. The first rank draws it, and sends it to the other ranks."""
         with self._changed:
             self._drawn += 1
             return self._drawn - 1
 
     def return_last(self) -> None:
-        """Returns a drawn turn unused. Called on the first rank, if not all ranks take this turn."""
+        """Takes back the last drawn turn, on the first rank, if not all ranks take this turn."""
         with self._changed:
             self._drawn -= 1
 
     @contextlib.contextmanager
     def take(self, turn: int) -> Iterator[None]:
-        """Waits until all earlier turns are over; the block is this turn."""
+        """Waits until all earlier turns are over, then runs the block as this turn."""
         with self._changed:
             self._changed.wait_for(lambda: self._next >= turn)
         try:
@@ -91,28 +94,43 @@ class Turns:
 class ProcessSet:
     """A group of ranks for named operations.
 
-    Pass it to ``ringcomm.init(process_sets=[...])`` or ``ringcomm.add_process_set``, which set ``process_set_id``,
-    before using it.
+    Before using it, pass it to ``init(process_sets=[...])`` or ``add_process_set``, which set
+    ``process_set_id``.
 
-    Args:
-        ranks_or_comm: ranks of the world, or an mpi4py communicator of these processes.
+    Parameters
+    ----------
+    ranks_or_comm : Iterable[int] | Any
+        Ranks of the world, or an mpi4py communicator of these processes.
 
-    Raises:
-        ValueError: ``ranks_or_comm`` is neither.
+    Raises
+    ------
+    ValueError
+        ``ranks_or_comm`` is neither.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> first = ringcomm.add_process_set(ringcomm.ProcessSet([0]))
+    >>> first.included() == (ringcomm.rank() == 0), first.ranks, first.size()
+    (True, [0], 1)
+    >>> if first.included():
+    ...     y = ringcomm.allreduce(np.ones(2), process_set=first)
+    >>> ringcomm.remove_process_set(first)
+    True
     """
 
     def __init__(self, ranks_or_comm: Iterable[int] | Any) -> None:
         self.process_set_id: int | None = None
-        self._given = ranks_or_comm
+        self._ranks_or_comm = ranks_or_comm
         self._ranks: list[int] | None = None
         self.from_communicator = hasattr(ranks_or_comm, "Get_group")
         if not self.from_communicator:
             self._ranks = sorted(set(as_ranks(ranks_or_comm, "ProcessSet")))
         self._session: Session | None = None
-        self.known = _core.NamedCalls(None, 0)  # cache of in-place operations
+        self.cached_calls = _core.NamedCalls(None, 0)  # cache of in-place operations
         self.link = _core.SetLink()  # the set's identity in graphs, which outlive shutdown()
-        self.node: _core.Node | None = None  # the arenas of its ranks, if they share memory on one host
-        self._me = -1  # this process's rank in it; -1: not a member
+        self.node: _core.Node | None = None  # arenas of the set's ranks, if these share memory
+        self._me = -1  # this process's rank in the set; -1: not a member
         self.turns = Turns()
         self._free_slots: list[int] = []
         self.joined = False  # True while this rank has joined and not all ranks have
@@ -124,18 +142,19 @@ class ProcessSet:
     def ranks(self) -> list[int]:
         """Ranks of the world, in ascending order.
 
-        None if they are not known yet: the global set, and a set made from a communicator, get them from ``init()``.
+        None if they are not known yet: the global set, and a set made from a communicator, get them
+        from ``init()``.
         """
         return self._ranks  # type: ignore[return-value]
 
     def consist_of(self, comm: Any) -> None:
         """Stores the argument of `init`, for the global set."""
-        self._given, self.from_communicator = comm, hasattr(comm, "Get_group")
+        self._ranks_or_comm, self.from_communicator = comm, hasattr(comm, "Get_group")
 
     @property
     def mpi_comm(self) -> Any:
         """The mpi4py communicator that the set was made from, or None."""
-        return self._given if self.from_communicator else None
+        return self._ranks_or_comm if self.from_communicator else None
 
     def size(self) -> int:
         """Returns the number of ranks; None for a set that is not in use.
@@ -179,7 +198,7 @@ class ProcessSet:
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self._ranks}, mpi_comm={self.mpi_comm})"
 
-    # A copied model shares the set. A set unpickled in another process has the same ranks, and must be added there.
+    # A copied model shares the set. A set unpickled in another process must be added there.
     def __deepcopy__(self, memo: Any) -> ProcessSet:
         return self
 
@@ -193,7 +212,7 @@ class ProcessSet:
             if self is global_process_set:
                 raise NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
             raise ValueError(
-                f"{self!r} has not been added: give it to ringcomm.init(process_sets=...) or add_process_set()"
+                f"{self!r} has not been added: pass it to ringcomm.init(process_sets=...) or add_process_set()"
             )
         return self._session
 
@@ -206,26 +225,28 @@ class ProcessSet:
     def algorithm(self, collective: str, name: str) -> str:
         """Returns the engine's name of an algorithm.
 
-        Raises ValueError if it is unknown, not proved correct, or its root is not a rank of this set.
+        Raises ValueError if it is unknown, not proved correct, or its root is not a rank of this
+        set.
         """
-        return self.session().own.named(collective, name, self.require_rank(), len(self.ranks))
+        return self.session().custom_algorithms.name_with_digest(collective, name, self.require_rank(), len(self.ranks))
 
     def next_name(self, kind: str) -> str:
-        """Returns the name of a nameless operation. It depends only on a counter, so that ranks agree on it."""
+        """Returns the name of a nameless operation: a count, which is equal on all ranks."""
         if self.joined:
-            raise ValueError("this rank has joined: no operation can be submitted until all ranks have")
+            raise ValueError("this rank has joined: it cannot submit operations until all ranks have joined")
         return f"{kind}.noname.{next(self._counters[kind]) % NAMELESS}"
 
     def rejoin(self) -> None:
-        """Restarts the counters after all ranks have joined: ranks had run different numbers of operations."""
+        """Restarts the counters, which differ between ranks after a join."""
         self._counters.clear()
         self.link.restart()
         self.joined = False
 
     def take_slot(self) -> tuple[_core.Node | None, int]:
-        """Returns the arenas and a free slot of them for a plan; (None, 0) without shared memory or a free slot.
+        """Returns the arenas and a free slot of them for a plan; (None, 0) if there is none.
 
-        The slot is identical on all ranks of the set if they take and return slots in the same order.
+        The slot is identical on all ranks of the set if they take and return slots in the same
+        order.
         """
         if self.node is None or not self._free_slots:
             return None, 0
@@ -241,7 +262,7 @@ class ProcessSet:
     ) -> None:
         self._session, self.process_set_id, self._ranks, self.node = session, set_id, list(ranks), node
         self._me = self._ranks.index(session.rank) if session.rank in self._ranks else -1
-        self.known = _core.NamedCalls(session.engine, set_id)
+        self.cached_calls = _core.NamedCalls(session.engine, set_id)
         self.link.connect(session.engine, set_id, self._me, len(self._ranks))
         self._free_slots = list(slots) if node is not None else []
         self._counters.clear()
@@ -252,7 +273,7 @@ class ProcessSet:
     def detach(self) -> None:
         self._session = self.process_set_id = self.node = None
         self.link.disconnect()
-        self.known = _core.NamedCalls(None, 0)
+        self.cached_calls = _core.NamedCalls(None, 0)
         self._free_slots = []
         if self is global_process_set:
             self.process_set_id, self._ranks, self.from_communicator = GLOBAL, None, False
@@ -260,10 +281,10 @@ class ProcessSet:
             self._ranks = None  # the next init() may have different ranks
 
     def world_ranks(self, session: Session) -> list[int]:
-        """Returns the set's ranks of the world, as this rank's argument gives them; ranks may differ."""
+        """Returns the set's world ranks. Ranks may pass different arguments to ProcessSet."""
         if self._ranks is not None:
             return self._ranks
-        return session.translate(self._given)
+        return session.translate(self._ranks_or_comm)
 
 
 global_process_set = ProcessSet(())
@@ -273,13 +294,34 @@ global_process_set.detach()  # init() sets its ranks
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Adds a set of ranks. Collective over all ranks of the world, members or not.
 
-    Returns:
+    Parameters
+    ----------
+    process_set : ProcessSet | Sequence[int]
+        The set, or its ranks of the world.
+
+    Returns
+    -------
+    ProcessSet
         The set, with its ``process_set_id``.
 
-    Raises:
-        ValueError: ringcomm is not initialised, the set is in use already, or its ranks are not ranks of the world.
-        ringcomm.MismatchError: ranks gave different sets, or a rank made a different call.
-        ringcomm.RankJoinedError: a rank has joined, so it does not take part.
+    Raises
+    ------
+    ValueError
+        Ringcomm is not initialised, the set is already in use, a set of these ranks exists, or
+        they are not ranks of the world.
+    ringcomm.MismatchError
+        Ranks passed different sets, or a rank made a different call.
+    ringcomm.RankJoinedError
+        A rank has joined, so it does not take part.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> last = ringcomm.add_process_set([ringcomm.size() - 1])
+    >>> last.ranks
+    [1]
+    >>> ringcomm.remove_process_set(last)
+    True
     """
     return global_process_set.session().add_set(
         process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
@@ -287,9 +329,35 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set that has no operation and no training step in flight. Collective over all ranks of the world.
+    """Removes a process set. Collective over all ranks of the world.
 
-    Returns False for the global set and for a set that is not in use.
+    Parameters
+    ----------
+    process_set : ProcessSet
+        A set without operations or training steps in flight.
+
+    Returns
+    -------
+    bool
+        False for the global set and for a set that is not in use.
+
+    Raises
+    ------
+    ValueError
+        Ringcomm is not initialised.
+    ringcomm.MismatchError
+        Ranks passed different sets, or a rank made a different call.
+    ringcomm.RankJoinedError
+        A rank has joined, so it does not take part.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> first = ringcomm.add_process_set([0])
+    >>> ringcomm.remove_process_set(first)
+    True
+    >>> ringcomm.remove_process_set(ringcomm.global_process_set)
+    False
     """
     session = global_process_set.session()
     if process_set is global_process_set or process_set.process_set_id is None:

@@ -1,4 +1,4 @@
-"""The named reductions, allreduce and reducescatter, defined once for arrays and for every framework's tensors.
+"""The named reductions, allreduce and reducescatter, for arrays and the tensors of frameworks.
 
 :mod:`ringcomm._src.named.collectives` documents what all named operations have in common.
 """
@@ -41,9 +41,9 @@ class Reduction(NamedTuple):
 
     def reducescatter(self, source: buffers.Buffer) -> Request:
         """Builds a reducescatter: rank r of the set gets part r along the first dimension."""
-        me, size = self.process_set.require_rank(), self.process_set.size()
+        rank, size = self.process_set.require_rank(), self.process_set.size()
         return row_calls.reducescatter(
-            source, None, self.op, me, size, self.wire, pre=self.prescale, post=self.postscale
+            source, None, self.op, rank, size, self.wire, pre=self.prescale, post=self.postscale
         )
 
     def submit(self, request: Request, name: str | None) -> Handle[Any]:
@@ -53,47 +53,48 @@ class Reduction(NamedTuple):
         return named.submit_group(self.process_set, requests, name, self.algorithm)
 
 
-def _takes_all(tensor: Any, op: Any = None) -> None:
+def _accept_all(tensor: Any, op: Any = None) -> None:
     """Accepts every tensor: the request itself raises for unsupported dtypes."""
 
 
 class Reductions(Generic[T]):
-    """The named reductions; :class:`ringcomm._src.named.collectives.Operations` adds the other named operations.
+    """The named reductions; the subclass `collectives.Operations` adds the other operations.
 
-    ``check(tensor, op)`` raises for tensors that the binding does not take; op is None if nothing is reduced.
+    ``check(tensor, op)`` raises for tensors that the binding does not accept; op is None if nothing
+    is reduced.
     """
 
-    def __init__(self, check: Callable[[Any, Any], None] = _takes_all) -> None:
+    def __init__(self, check: Callable[[Any, Any], None] = _accept_all) -> None:
         self._check = check
 
     # ---- requests ----------------------------------------------------------------------------------------------------
-    def allreduce_request(self, how: Reduction, tensor: T, in_place: bool = False) -> Request:
-        self._check(tensor, how.op)
-        return how.allreduce(*arrays.pair(tensor, tensor if in_place else None))
+    def allreduce_request(self, reduction: Reduction, tensor: T, in_place: bool = False) -> Request:
+        self._check(tensor, reduction.op)
+        return reduction.allreduce(*arrays.pair(tensor, tensor if in_place else None))
 
-    def reducescatter_request(self, how: Reduction, tensor: T) -> Request:
-        self._check(tensor, how.op)
-        return how.reducescatter(arrays.source(tensor))
+    def reducescatter_request(self, reduction: Reduction, tensor: T) -> Request:
+        self._check(tensor, reduction.op)
+        return reduction.reducescatter(arrays.source(tensor))
 
     def _group(
-        self, how: Reduction, name: str | None, make: Callable[..., Request], tensors: Sequence[T], *more: Any
+        self, reduction: Reduction, name: str | None, make: Callable[..., Request], tensors: Sequence[T], *options: Any
     ) -> Handle[list[T]]:
-        how.process_set.set_id()  # raises before requests are built
-        return how.submit_group([make(how, tensor, *more) for tensor in tensors], name)
+        reduction.process_set.set_id()  # raises before requests are built
+        return reduction.submit_group([make(reduction, tensor, *options) for tensor in tensors], name)
 
     # ---- blocking forms with new results: bindings with gradients override them --------------------------------------
-    def run_allreduce(self, grouped: bool, name: str | None, how: Reduction, *tensors: T) -> Any:
-        return self._run(grouped, name, how, self.allreduce_request, tensors)
+    def run_allreduce(self, grouped: bool, name: str | None, reduction: Reduction, *tensors: T) -> Any:
+        return self._run(grouped, name, reduction, self.allreduce_request, tensors)
 
-    def run_reducescatter(self, grouped: bool, name: str | None, how: Reduction, *tensors: T) -> Any:
-        return self._run(grouped, name, how, self.reducescatter_request, tensors)
+    def run_reducescatter(self, grouped: bool, name: str | None, reduction: Reduction, *tensors: T) -> Any:
+        return self._run(grouped, name, reduction, self.reducescatter_request, tensors)
 
     def _run(
-        self, grouped: bool, name: str | None, how: Reduction, make: Callable[..., Request], tensors: Sequence[T]
+        self, grouped: bool, name: str | None, reduction: Reduction, make: Callable[..., Request], tensors: Sequence[T]
     ) -> Any:
         if grouped:
-            return tuple(self._group(how, name, make, tensors).wait())
-        return how.submit(make(how, tensors[0]), name).wait()
+            return tuple(self._group(reduction, name, make, tensors).wait())
+        return reduction.submit(make(reduction, tensors[0]), name).wait()
 
     def _compressed(
         self,
@@ -102,9 +103,9 @@ class Reductions(Generic[T]):
         tensors: Sequence[T],
         name: str | None,
         compression: Any,
-        how: Reduction,
+        reduction: Reduction,
     ) -> Any:
-        result = run(grouped, name, how._replace(wire=compression), *tensors)
+        result = run(grouped, name, reduction._replace(wire=compression), *tensors)
         return list(result) if grouped else result
 
     # ---- allreduce ---------------------------------------------------------------------------------------------------
@@ -119,9 +120,22 @@ class Reductions(Generic[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """Starts :meth:`allreduce` in the background."""
-        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
-        return how.submit(self.allreduce_request(how, tensor), name)
+        """Starts :meth:`allreduce` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> handle = ringcomm.allreduce_async(np.ones(2), name="gradient", op=ringcomm.Sum)
+        >>> ringcomm.synchronize(handle).tolist()
+        [2.0, 2.0]
+        """
+        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return reduction.submit(self.allreduce_request(reduction, tensor), name)
 
     def allreduce_async_(
         self,
@@ -134,15 +148,29 @@ class Reductions(Generic[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """Starts :meth:`allreduce` in place and in the background."""
+        """Starts :meth:`allreduce` in place and in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``. Do not use ``tensor`` before the operation is done.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> x = np.ones(2)
+        >>> handle = ringcomm.allreduce_async_(x, name="gradient", op=ringcomm.Sum)
+        >>> ringcomm.synchronize(handle) is x, x.tolist()
+        (True, [2.0, 2.0])
+        """
         if algorithm is None:
-            handle = process_set.known.again(name, tensor, op, average, prescale_factor, postscale_factor)
+            handle = process_set.cached_calls.try_cached(name, tensor, op, average, prescale_factor, postscale_factor)
             if handle is not None:
                 return handle
-        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
-        request = self.allreduce_request(how, tensor, True)
+        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        request = self.allreduce_request(reduction, tensor, True)
         if algorithm is not None or average is not None:
-            return how.submit(request, name)
+            return reduction.submit(request, name)
         return named.submit_first(process_set, request, name, tensor, op, prescale_factor, postscale_factor)
 
     def allreduce(
@@ -159,28 +187,59 @@ class Reductions(Generic[T]):
     ) -> T:
         """Returns the reduction of every rank's ``tensor``, on every rank of ``process_set``.
 
-        Args:
-            tensor: array of the same dtype and shape on every rank; any dtype with arithmetic (float16 and bool too).
-            average: deprecated; True: ``op=Average``, False: ``op=Sum``.
-            name: matches the operations of the ranks.
-            compression: encoding of wider floating data between hosts: a compressor of the binding
-                (``Compression.fp16``, or a custom compressor), or for arrays a floating dtype ("float16", "bfloat16").
-            op: ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (for floating arrays;
-                each array is one vector, also in a group). Averages of integers are rounded toward zero.
-            prescale_factor, postscale_factor: factors of every rank's values before, and of the result after, the
-                reduction.
-            process_set: the ranks that take part.
-            algorithm: name of the algorithm; None: chosen (see the module's text).
+        Parameters
+        ----------
+        tensor : array or tensor
+            Any dtype with arithmetic (float16 and bool too); dtype and shape are the same on every
+            rank.
+        average : bool | None
+            Deprecated; True: ``op=Average``, False: ``op=Sum``.
+        name : str | None
+            Matches the operations of the ranks.
+        compression : compressor | str
+            Encoding of wider floating data between hosts: a compressor of the binding
+            (``Compression.fp16``, or a custom compressor), or for arrays a floating dtype
+            ("float16", "bfloat16").
+        op : Op | None
+            ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum`` (for
+            floating arrays; each array is one vector, also in a group). Averages of integers are
+            rounded toward zero.
+        prescale_factor, postscale_factor : float
+            Factors of every rank's values before, and of the result after, the reduction.
+        process_set : ProcessSet
+            The ranks that take part.
+        algorithm : str | None
+            Name of the algorithm ("ring", "tree", "two_level:ring", ...); None: chosen
+            automatically. It is the same on every rank.
 
-        Returns:
+        Returns
+        -------
+        array or tensor
             A new array of the same dtype and shape.
 
-        Raises:
-            UnsupportedError: (a TypeError and ValueError) the reduction does not exist for the dtype.
-            ValueError: both ``op`` and ``average``, or an unknown op or algorithm.
+        Raises
+        ------
+        ringcomm.MismatchError
+            Dtypes, shapes, ops or algorithms differ between ranks; the job continues.
+        ringcomm.UnsupportedError
+            The dtype does not support the op. It is a TypeError and a ValueError.
+        ValueError
+            Both ``op`` and ``average`` are passed; the op or algorithm is unknown; an operation of
+            this name is in flight; or this rank is not in ``process_set``.
+        ringcomm.RankLeftError, ringcomm.PeerLostError
+            A rank that is needed has shut down or ended; a rank died.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> x = np.full(2, 1.0 + ringcomm.rank())          # [1, 1] and [2, 2]
+        >>> ringcomm.allreduce(x, name="gradient").tolist()
+        [1.5, 1.5]
+        >>> ringcomm.allreduce(x, name="gradient", op=ringcomm.Sum).tolist()
+        [3.0, 3.0]
         """
-        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._compressed(self.run_allreduce, False, [tensor], name, compression, how)
+        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_allreduce, False, [tensor], name, compression, reduction)
 
     def allreduce_(
         self,
@@ -193,10 +252,18 @@ class Reductions(Generic[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> T:
-        """Performs :meth:`allreduce` in place; returns ``tensor``."""
+        """Performs :meth:`allreduce` in place; returns ``tensor``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> x = np.ones(2)
+        >>> ringcomm.allreduce_(x, op=ringcomm.Sum) is x, x.tolist()
+        (True, [2.0, 2.0])
+        """
         # Written without `blocking_form`, which would add 0.1 us to every call.
-        how = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
-        return self.allreduce_async_(tensor, *how).wait()
+        arguments = average, name, op, prescale_factor, postscale_factor, process_set, algorithm
+        return self.allreduce_async_(tensor, *arguments).wait()
 
     def grouped_allreduce_async(
         self,
@@ -209,9 +276,23 @@ class Reductions(Generic[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
-        """Starts :meth:`grouped_allreduce` in the background."""
-        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._group(how, name, self.allreduce_request, tensors)
+        """Starts :meth:`grouped_allreduce` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> group = [np.ones(2), np.zeros(3)]
+        >>> handle = ringcomm.grouped_allreduce_async(group, name="layer", op=ringcomm.Sum)
+        >>> [y.tolist() for y in ringcomm.synchronize(handle)]
+        [[2.0, 2.0], [0.0, 0.0, 0.0]]
+        """
+        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._group(reduction, name, self.allreduce_request, tensors)
 
     def grouped_allreduce_async_(
         self,
@@ -224,9 +305,23 @@ class Reductions(Generic[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
-        """Starts :meth:`grouped_allreduce` in place and in the background."""
-        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._group(how, name, self.allreduce_request, tensors, True)
+        """Starts :meth:`grouped_allreduce` in place and in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> group = [np.ones(2), np.zeros(3)]
+        >>> handle = ringcomm.grouped_allreduce_async_(group, name="layer", op=ringcomm.Sum)
+        >>> ringcomm.synchronize(handle)[0] is group[0], group[0].tolist()
+        (True, [2.0, 2.0])
+        """
+        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._group(reduction, name, self.allreduce_request, tensors, True)
 
     def grouped_allreduce(
         self,
@@ -240,12 +335,44 @@ class Reductions(Generic[T]):
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
     ) -> list[T]:
-        """Performs :meth:`allreduce` of several arrays as one group, once every rank has submitted all of them."""
-        how = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._compressed(self.run_allreduce, True, tensors, name, compression, how)
+        """Performs :meth:`allreduce` of several arrays as one group.
+
+        The group runs when every rank has submitted all of its arrays.
+
+        Parameters
+        ----------
+        tensors : Sequence[array or tensor]
+            Arrays as for :meth:`allreduce`; the other arguments are those of :meth:`allreduce`.
+        name : str | None
+            Name of the group.
+
+        Returns
+        -------
+        list[array or tensor]
+            The results, in the order of ``tensors``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> group = [np.ones(2), np.zeros(3)]
+        >>> [y.tolist() for y in ringcomm.grouped_allreduce(group, op=ringcomm.Sum)]
+        [[2.0, 2.0], [0.0, 0.0, 0.0]]
+        """
+        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_allreduce, True, tensors, name, compression, reduction)
 
     grouped_allreduce_ = blocking_form(
-        grouped_allreduce_async_, ":meth:`grouped_allreduce` in place; returns the arrays.", "list[T]"
+        grouped_allreduce_async_,
+        """Performs :meth:`grouped_allreduce` in place; returns the arrays.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> group = [np.ones(2), np.zeros(3)]
+        >>> ringcomm.grouped_allreduce_(group, op=ringcomm.Sum)[0] is group[0], group[0].tolist()
+        (True, [2.0, 2.0])
+        """,
+        "list[T]",
     )
 
     # ---- reducescatter -----------------------------------------------------------------------------------------------
@@ -259,9 +386,22 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         algorithm: str | None = None,
     ) -> Handle[T]:
-        """Starts :meth:`reducescatter` in the background."""
-        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
-        return how.submit(self.reducescatter_request(how, tensor), name)
+        """Starts :meth:`reducescatter` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> handle = ringcomm.reducescatter_async(np.ones((2, 3)), name="rows", op=ringcomm.Sum)
+        >>> ringcomm.synchronize(handle).tolist()
+        [[2.0, 2.0, 2.0]]
+        """
+        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return reduction.submit(self.reducescatter_request(reduction, tensor), name)
 
     def reducescatter(
         self,
@@ -276,11 +416,27 @@ class Reductions(Generic[T]):
     ) -> T:
         """Returns part r of the reduction of every rank's ``tensor`` on rank r of the set.
 
-        The reduction is divided along the first dimension; the first ``tensor.shape[0] % size`` ranks get one more row.
-        Arguments are those of :meth:`allreduce`.
+        The reduction is divided along the first dimension; the first ``tensor.shape[0] % size``
+        ranks get one more row.
+
+        Parameters
+        ----------
+        tensor : array or tensor
+            Has at least one dimension. This and the other arguments are as for :meth:`allreduce`.
+
+        Returns
+        -------
+        array or tensor
+            This rank's rows of the reduction.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> ringcomm.reducescatter(np.ones((2, 3)), op=ringcomm.Sum).tolist()
+        [[2.0, 2.0, 2.0]]
         """
-        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._compressed(self.run_reducescatter, False, [tensor], name, compression, how)
+        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_reducescatter, False, [tensor], name, compression, reduction)
 
     def grouped_reducescatter_async(
         self,
@@ -292,9 +448,23 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         algorithm: str | None = None,
     ) -> Handle[list[T]]:
-        """Starts :meth:`grouped_reducescatter` in the background."""
-        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._group(how, name, self.reducescatter_request, tensors)
+        """Starts :meth:`grouped_reducescatter` in the background.
+
+        Returns
+        -------
+        Handle
+            For ``poll`` and ``synchronize``.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> group = [np.ones(2), np.ones((2, 2))]
+        >>> handle = ringcomm.grouped_reducescatter_async(group, name="rows", op=ringcomm.Sum)
+        >>> [y.tolist() for y in ringcomm.synchronize(handle)]
+        [[2.0], [[2.0, 2.0]]]
+        """
+        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._group(reduction, name, self.reducescatter_request, tensors)
 
     def grouped_reducescatter(
         self,
@@ -307,6 +477,24 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         algorithm: str | None = None,
     ) -> list[T]:
-        """Performs :meth:`reducescatter` of several arrays as one group."""
-        how = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
-        return self._compressed(self.run_reducescatter, True, tensors, name, compression, how)
+        """Performs :meth:`reducescatter` of several arrays as one group, in one operation.
+
+        Parameters
+        ----------
+        tensors : Sequence[array or tensor]
+            Arrays as for :meth:`reducescatter`, with the same other arguments.
+
+        Returns
+        -------
+        list[array or tensor]
+            This rank's rows of each reduction.
+
+        Examples
+        --------
+        >>> ringcomm.init()
+        >>> group = [np.ones(2), np.ones((2, 2))]
+        >>> [y.tolist() for y in ringcomm.grouped_reducescatter(group, op=ringcomm.Sum)]
+        [[2.0], [[2.0, 2.0]]]
+        """
+        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        return self._compressed(self.run_reducescatter, True, tensors, name, compression, reduction)

@@ -1,4 +1,4 @@
-"""Distributes the core's trace events to several listeners at the same time: timeline, benchmark, tests."""
+"""Distributes the core's trace events to several listeners: timeline, benchmark, tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ _listeners: list[Listener] = []
 
 
 class Listener:
-    """A consumer of all events between its creation and its close(). The core records only while a listener is open."""
+    """A consumer of all events between its creation and its close().
+
+    The core records only while a listener is open.
+    """
 
     def __init__(self) -> None:
         self._events: list[_core.TraceEvents] = []
@@ -19,15 +22,18 @@ class Listener:
             if _listeners:
                 _distribute()
             else:
-                _core.trace_drain()  # drops events from before
+                _core.trace_drain()  # drops earlier events
             _listeners.append(self)
             _core.trace_enable(True)
 
     def take(self) -> list[_core.TraceEvent]:
-        """Returns the events since the last call, in order. The core keeps some ten thousand events between calls."""
-        return [event for events in self.take_whole() for event in events.as_list()]
+        """Returns the events since the last call, in order.
 
-    def take_whole(self) -> list[_core.TraceEvents]:
+        The core keeps some ten thousand events between calls.
+        """
+        return [event for events in self.take_batches() for event in events.as_list()]
+
+    def take_batches(self) -> list[_core.TraceEvents]:
         """Returns the events since the last call in the core's form."""
         with _lock:
             if self in _listeners:
@@ -36,7 +42,7 @@ class Listener:
         return events
 
     def close(self) -> None:
-        """Stops listening. Events from before can still be taken."""
+        """Stops listening. The events until now can still be taken."""
         with _lock:
             if self in _listeners:
                 _core.trace_enable(len(_listeners) > 1)

@@ -1,4 +1,4 @@
-"""Writes the timeline: the events of this process as a Chrome trace, for Perfetto or chrome://tracing.
+"""Writes the events of this process as a Chrome trace, for Perfetto or chrome://tracing.
 
 A background thread moves events from the core to the file. ``ringcomm.start_timeline`` and the
 option ``timeline`` start it.
@@ -21,7 +21,7 @@ DRAIN_EVERY = 0.5  # seconds between two writes
 
 
 class TraceFile:
-    """A file with a JSON array that is complete after every write, so that a job that is killed leaves a valid file."""
+    """A file with a JSON array that is complete after every write, also if the job is killed."""
 
     _CLOSING = b"\n]\n"
 
@@ -41,10 +41,10 @@ class TraceFile:
             text = (b"\n" if self._first else b",\n") + text
             self._first = False
         data = memoryview(text + self._CLOSING)
-        at, end = self._end, self._end + len(text)
+        offset, end = self._end, self._end + len(text)
         while data:
-            written = os.pwrite(self._file, data, at)
-            data, at = data[written:], at + written
+            written = os.pwrite(self._file, data, offset)
+            data, offset = data[written:], offset + written
         self._end = end
 
     def close(self) -> None:
@@ -76,11 +76,11 @@ class _Writer:
 
     def drain(self) -> None:
         with self._lock:
-            texts = [self._text.text(events) for events in self._listener.take_whole()]
+            texts = [self._text.text(events) for events in self._listener.take_batches()]
             if (dropped := _core.trace_dropped()) > self._dropped:
                 lost, self._dropped = dropped - self._dropped, dropped
-                at = f'"ts":{time.monotonic_ns() / 1e3},"pid":{self._rank},"tid":0'
-                self._pending.append(f'{{"name":"{lost} events were lost","cat":"lost","ph":"i","s":"p",{at}}}')
+                fields = f'"ts":{time.monotonic_ns() / 1e3},"pid":{self._rank},"tid":0'
+                self._pending.append(f'{{"name":"{lost} events were lost","cat":"lost","ph":"i","s":"p",{fields}}}')
             self._file.append(b",\n".join(filter(None, [*texts, ",\n".join(self._pending).encode()])))
             self._pending = []
 
@@ -89,8 +89,8 @@ class _Writer:
             json.dumps({"name": kind, "ph": "M", "pid": self._rank, "tid": row, "args": arguments}, ensure_ascii=False)
         )
 
-    def note(self, name: str, begun_ns: int, arguments: Mapping[str, object]) -> None:
-        times = {"ts": begun_ns / 1e3, "dur": (time.monotonic_ns() - begun_ns) / 1e3}
+    def note(self, name: str, begin_ns: int, arguments: Mapping[str, object]) -> None:
+        times = {"ts": begin_ns / 1e3, "dur": (time.monotonic_ns() - begin_ns) / 1e3}
         with self._lock:
             row = self._text.row(name)
             event = {"name": name, "cat": name, "ph": "X", "pid": self._rank, "tid": row, "args": dict(arguments)}
@@ -121,14 +121,14 @@ def start(path: str, rank: int, mark_cycles: bool = False) -> None:
     """
     global _writer
     if _writer is not None:
-        raise ValueError("a timeline is being written already; stop_timeline() first")
+        raise ValueError("a timeline is already being written; call stop_timeline() first")
     if "{rank}" in path or rank == 0:
         _writer = _Writer(path.replace("{rank}", str(rank)), rank, mark_cycles)
         _writer.describe(_members)
 
 
-def start_if_asked(path: str, rank: int, mark_cycles: bool) -> None:
-    """Starts the timeline of the options. Does nothing if `path` is "" or a timeline is being written already."""
+def start_if_configured(path: str, rank: int, mark_cycles: bool) -> None:
+    """Starts the timeline of the options, unless `path` is "" or a timeline is being written."""
     if path and _writer is None:
         start(path, rank, mark_cycles)
 
@@ -149,16 +149,16 @@ def flush() -> None:
 
 
 def describe(members: Mapping[str, Sequence[str]]) -> None:
-    """Adds the tensors of each bucket of a plan to the timeline, by the bucket's name on it."""
+    """Adds the names of each bucket's tensors to the timeline. `members`: tensors by bucket."""
     _members.update(members)
     if _writer is not None:
         _writer.describe(members)
 
 
-def note(name: str, begun_ns: int, **arguments: object) -> None:
-    """Adds an event of Python, from `begun_ns` (``time.monotonic_ns``) until now."""
+def note(name: str, begin_ns: int, **arguments: object) -> None:
+    """Adds an event of Python, from `begin_ns` (``time.monotonic_ns``) until now."""
     if _writer is not None:
-        _writer.note(name, begun_ns, arguments)
+        _writer.note(name, begin_ns, arguments)
 
 
 def abandon() -> None:

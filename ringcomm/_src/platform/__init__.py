@@ -1,1 +1,1 @@
-"""Loads the MPI library, connects ranks, finds out which ranks share a host, and binds ranks to cores."""
+"""Loads the MPI library, connects ranks, finds ranks that share a host, binds ranks to cores."""

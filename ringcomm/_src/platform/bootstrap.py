@@ -23,7 +23,7 @@ _MOST_FDS = 250  # descriptors in one message; the kernel's limit is 253
 
 
 def host_key() -> tuple[str, ...]:
-    """Returns a key that two processes have in common if and only if they can share memory, sockets and process ids."""
+    """Returns a key that is equal in processes that can share memory, sockets and process ids."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
         return (socket.gethostname(), boot, *(_namespace(kind) for kind in ("net", "pid", "ipc")))
@@ -39,7 +39,7 @@ def _namespace(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Topology:
-    """The hosts of a communicator's ranks. ``hosts`` holds the ranks of each host, ordered by lowest rank."""
+    """The hosts of a communicator's ranks. ``hosts``: ranks of each host, in order of first rank."""
 
     rank: int
     size: int
@@ -72,7 +72,7 @@ class Topology:
 
     @property
     def cross_rank(self) -> int:
-        """Index of this host among the hosts that have a rank with this local rank, as in Horovod."""
+        """Index of this host among the hosts that have this local rank, as in Horovod."""
         return [ranks for ranks in self.hosts if len(ranks) > self.local_rank].index(self.host)
 
     @property
@@ -96,13 +96,13 @@ def discover(comm: Any) -> Topology:
 
 @dataclass
 class Arenas:
-    """Descriptors of the arena and the process of every local rank, ordered by local rank. The caller owns them."""
+    """Descriptors of the arena and process of each local rank. The caller owns them."""
 
     fds: list[int]
-    pidfds: list[int]  # -1: this rank, or the kernel refused
+    pidfds: list[int]  # -1 for this rank, or if the kernel refused
 
     def close(self) -> None:
-        """Closes the descriptors of the arenas, which mapping has duplicated, but not those of the processes."""
+        """Closes the descriptors of the arenas. A Node that maps the arenas keeps duplicates."""
         _close(self.fds)
         self.fds = []
 
@@ -110,47 +110,55 @@ class Arenas:
 def share_arenas(comm: Any, topology: Topology, make_arena: Callable[[], int] = _core.Node.make_arena) -> Arenas | str:
     """Gives every rank of a host the arenas of all ranks of that host. Collective.
 
-    If a rank fails, returns the reason, which is identical on all ranks of the communicator, and leaves no descriptor
-    open. No rank waits longer than ``TIMEOUT`` for a peer.
+    If a rank fails, returns the reason, which is identical on all ranks of the communicator, and
+    leaves no descriptor open. No rank waits longer than ``TIMEOUT`` for a peer.
 
-    Args:
-        comm: an mpi4py communicator.
-        topology: the topology of `comm`.
-        make_arena: makes this rank's arena and returns its file descriptor.
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        The communicator of the ranks.
+    topology : Topology
+        The topology of `comm`.
+    make_arena : Callable[[], int]
+        Makes this rank's arena and returns its file descriptor.
     """
     deadline = time.monotonic() + TIMEOUT
-    listener, address, mine, trouble = None, "", -1, ""
-    try:  # the arena first: all ranks then know of a refusal before a rank waits for the arena
-        mine = make_arena()
+    listener, address, arena_fd, failure = None, "", -1, ""
+    try:  # if this fails, the next allgather informs all ranks before any rank waits for the arena
+        arena_fd = make_arena()
         if topology.local_rank == 0:
             listener, address = _listen(topology.local_size)
     except Exception as error:
-        trouble = f"rank {topology.rank} could not share memory: {error}"
-    hello = comm.allgather((address, os.getpid(), trouble))
+        failure = f"rank {topology.rank} could not share memory: {error}"
+    hello = comm.allgather((address, os.getpid(), failure))
     arenas: Arenas | None = None
     try:
-        trouble = next((said for _, _, said in hello if said), "")
-        if not trouble:
+        failure = next((reason for _, _, reason in hello if reason), "")
+        if not failure:
             first = hello[topology.host[0]][0]
-            fds = _serve(listener, mine, topology, deadline) if listener else _ask(first, mine, topology, deadline)
-            arenas = Arenas(fds, [_watch(hello[r][1]) if r != topology.rank else -1 for r in topology.host])
+            fds = (
+                _serve_arenas(listener, arena_fd, topology, deadline)
+                if listener
+                else _request_arenas(first, arena_fd, topology, deadline)
+            )
+            arenas = Arenas(fds, [_open_pidfd(hello[r][1]) if r != topology.rank else -1 for r in topology.host])
     except Exception as error:  # any error: the peers must receive the reason
-        trouble = f"rank {topology.rank} could not share memory: {error}"
+        failure = f"rank {topology.rank} could not share memory: {error}"
     finally:
         if listener:
             listener.close()
-        if mine >= 0:
-            os.close(mine)
-    troubles = [said for said in comm.allgather(trouble) if said]
-    if not troubles and arenas:
+        if arena_fd >= 0:
+            os.close(arena_fd)
+    failures = [reason for reason in comm.allgather(failure) if reason]
+    if not failures and arenas:
         return arenas
     if arenas:
         _close((*arenas.fds, *arenas.pidfds))
-    return troubles[0] if troubles else "no arenas"
+    return failures[0] if failures else "no arenas"
 
 
-def _watch(pid: int) -> int:
-    """Returns a descriptor that becomes readable when the process ends; -1 if the kernel provides none."""
+def _open_pidfd(pid: int) -> int:
+    """Returns a descriptor that becomes readable when the process ends; -1 if there is none."""
     try:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
@@ -171,7 +179,7 @@ def _same_user(peer: socket.socket) -> bool:
 
 
 def _wait_until(deadline: float, sock: socket.socket) -> None:
-    """Limits the socket's next call to end by `deadline`. Raises TimeoutError if the deadline has passed."""
+    """Makes the socket's next call end by `deadline`. Raises TimeoutError if that has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError(f"another rank of this host did not answer within {TIMEOUT} seconds")
@@ -195,9 +203,9 @@ def _close(fds: Iterable[int]) -> None:
             os.close(fd)
 
 
-def _serve(listener: socket.socket, mine: int, topology: Topology, deadline: float) -> list[int]:
-    """Receives the arenas of the host's other ranks, then sends all arenas to each. Runs on the host's first rank."""
-    fds = {0: os.dup(mine)}
+def _serve_arenas(listener: socket.socket, arena_fd: int, topology: Topology, deadline: float) -> list[int]:
+    """Collects the arenas of the host's ranks, sends all to each. Runs on the host's first rank."""
+    fds = {0: os.dup(arena_fd)}
     peers: dict[int, socket.socket] = {}
     try:
         while len(peers) < topology.local_size - 1:
@@ -225,15 +233,15 @@ def _serve(listener: socket.socket, mine: int, topology: Topology, deadline: flo
     return ordered
 
 
-def _ask(address: str, mine: int, topology: Topology, deadline: float) -> list[int]:
-    """Sends this rank's arena to the host's first rank and receives all arenas. Runs on the host's other ranks."""
+def _request_arenas(address: str, arena_fd: int, topology: Topology, deadline: float) -> list[int]:
+    """Sends this rank's arena to the host's first rank and receives all arenas."""
     fds: list[int] = []
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             _connect(peer, address, deadline)
             if not _same_user(peer):
                 raise PermissionError("the socket of the host's first rank belongs to another user")
-            socket.send_fds(peer, [topology.local_rank.to_bytes(4, "little")], [mine])
+            socket.send_fds(peer, [topology.local_rank.to_bytes(4, "little")], [arena_fd])
             while len(fds) < topology.local_size:
                 _wait_until(deadline, peer)
                 text, received = _receive(peer)
@@ -247,7 +255,7 @@ def _ask(address: str, mine: int, topology: Topology, deadline: float) -> list[i
 
 
 def _receive(peer: socket.socket) -> tuple[bytes, list[int]]:
-    """Receives a message. Returns its text, empty at the end of the stream, and its descriptors (close-on-exec)."""
+    """Receives a message. Returns its text (empty at the end of the stream) and descriptors."""
     room = socket.CMSG_SPACE(_MOST_FDS * array.array("i").itemsize)
     text, ancillary, flags, _ = peer.recvmsg(16, room, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
@@ -256,5 +264,5 @@ def _receive(peer: socket.socket) -> tuple[bytes, list[int]]:
             fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
     if flags & socket.MSG_CTRUNC:
         _close(fds)
-        raise OSError("the system refused a descriptor: too many open files?")
+        raise OSError("the system refused a file descriptor: check the limit of open files (ulimit -n)")
     return text, list(fds)

@@ -1,4 +1,4 @@
-"""Detects ranks that a launcher has started and MPI does not know: each of them would run as a job of one rank.
+"""Detects launchers that MPI does not support: each rank would be a separate job.
 
 A launcher writes the number of its ranks into their environment. If MPI's world is smaller, the
 launcher and the MPI library use different protocols. A communicator calls :func:`check_world` when
@@ -51,14 +51,18 @@ def _number(text: str) -> int:
 
 
 def started(environment: Mapping[str, str]) -> dict[Launcher, int]:
-    """Returns the launchers that have started this process as a rank, with the number of ranks that each reports."""
-    meant = [it for it in LAUNCHERS if it.unless not in environment and (not it.needs or it.needs in environment)]
-    sizes = {it: max(_number(environment.get(name, "")) for name in it.sizes) for it in meant}
-    return {it: size for it, size in sizes.items() if size}
+    """Returns the launchers that have started this process, with their numbers of ranks."""
+    candidates = [
+        launcher
+        for launcher in LAUNCHERS
+        if launcher.unless not in environment and (not launcher.needs or launcher.needs in environment)
+    ]
+    sizes = {launcher: max(_number(environment.get(name, "")) for name in launcher.sizes) for launcher in candidates}
+    return {launcher: size for launcher, size in sizes.items() if size}
 
 
 def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str:
-    """Returns the name of the Slurm step that runs the `size` ranks of this job, in the form that scancel takes.
+    """Returns the Slurm step that runs the `size` ranks of this job, as scancel names it.
 
     Returns an empty text if another launcher has started the ranks, inside a step or not.
     """
@@ -70,7 +74,7 @@ def step_of_slurm(size: int, environment: Mapping[str, str] = os.environ) -> str
 
 
 def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) -> bool:
-    """Returns True if a rank of this host has started this process, and this process inherited `found` from it."""
+    """Returns True if this process inherited the variables of `found` from a rank of this host."""
     rank = environment.get(RANK_PROCESS, "")
     if rank in ("", str(os.getpid())):
         return False
@@ -83,7 +87,7 @@ def _inherited(found: Mapping[Launcher, int], environment: Mapping[str, str]) ->
 
 
 def plugin_of(library: str) -> str:
-    """Returns the Slurm plugin for the protocol of an MPI library (docs/slurm.md shows the measurements)."""
+    """Returns the Slurm plugin for the protocol of an MPI library (measured in docs/slurm.md)."""
     return "pmix" if "Open MPI" in library else "pmi2"
 
 
@@ -99,25 +103,30 @@ def _remedy(launcher: Launcher, size: int, library: str) -> str:
 def check(size: int, library: str, environment: Mapping[str, str] = os.environ) -> None:
     """Raises RingcommError if a launcher has started more ranks than MPI's world has.
 
-    Args:
-        size: number of ranks of MPI's world; 1 without MPI.
-        library: name of the MPI library; empty if none can be loaded.
-        environment: environment of this process.
+    A process that a rank has started inherits the rank's variables but is not a rank, so it is not
+    checked. If an MPI launcher reports the same number of ranks as MPI's world, MPI has found that
+    launcher. The other launchers are then ignored.
 
-    A process that a rank has started inherits the rank's variables but is not a rank, so it is not checked. If an MPI
-    launcher reports the size of MPI's world, MPI has found that launcher; the other launchers are then ignored.
+    Parameters
+    ----------
+    size : int
+        Number of ranks of MPI's world; 1 without MPI.
+    library : str
+        Name of the MPI library; empty if none can be loaded.
+    environment : Mapping[str, str]
+        Environment of this process.
     """
     found = started(environment)
     if _inherited(found, environment):
         return
-    if any(launcher.of_mpi and said == size for launcher, said in found.items()):
+    if any(launcher.of_mpi and count == size for launcher, count in found.items()):
         return
-    for launcher, said in found.items():
-        if said > size:
+    for launcher, count in found.items():
+        if count > size:
             raise RingcommError(
-                f"{launcher.name} has started {said} ranks ({' or '.join(launcher.sizes)}), but MPI knows {size}: each "
-                f"would run as a job of its own. {_remedy(launcher, said, library)}. If this process is meant to be a "
-                "job of its own, set RINGCOMM_CHECK_LAUNCHER=0"
+                f"{launcher.name} has started {count} ranks ({' or '.join(launcher.sizes)}), but MPI knows {size}: "
+                f"each rank would run as a separate job. {_remedy(launcher, count, library)}. If this process "
+                "should be a separate job, set RINGCOMM_CHECK_LAUNCHER=0"
             )
 
 

@@ -1,4 +1,4 @@
-"""The interface between a communicator and the system that connects its ranks: MPI, or threads of one process.
+"""The interface between a communicator and what connects its ranks: MPI, or threads.
 
 A link provides the topology, transports between the ranks, and the shared memory of a host.
 """
@@ -14,8 +14,11 @@ from ringcomm._src.platform import bootstrap
 
 
 class Link(abc.ABC):
-    """One rank's end of the connection to its peers. `ordered` and `queued` are separate transports: the caller's
-    thread uses the first, the worker the second."""
+    """One rank's end of the connection to its peers.
+
+    `ordered` and `queued` are separate transports: the caller's thread uses the first, the worker
+    the second.
+    """
 
     rank: int
     size: int
@@ -33,12 +36,12 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     def share_memory(
-        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+        self, ranks: Sequence[int] | None = None, comparison_slots: Sequence[int] = ()
     ) -> tuple[_core.Node | None, str]:
-        """Maps the arenas of the ranks of this host, or of those in `ranks`. Collective over all ranks.
+        """Maps the arenas of this host's ranks, or of `ranks`. Collective over all ranks.
 
-        Returns the mapped arenas; or None and the reason, which is identical on all these ranks. `compared`: slots in
-        which ranks of several hosts compare their calls.
+        Returns the mapped arenas; or None and the reason, which is identical on the sharing ranks.
+        `comparison_slots`: slots in which ranks of several hosts compare their calls.
         """
 
     @abc.abstractmethod
@@ -47,12 +50,17 @@ class Link(abc.ABC):
 
     @abc.abstractmethod
     def message_transport(self) -> _core.Transport:
-        """Makes a transport for point-to-point messages, with tags from `tags` on. Every rank calls it, in any order
-        relative to other calls."""
+        """Makes a transport for point-to-point messages, with tags from `tags` on.
+
+        Every rank calls it, in any order relative to other calls.
+        """
 
     @abc.abstractmethod
     def split(self, color: int | None, key: int) -> Link | None:
-        """Returns a link between the ranks of one color, ordered by key; None for color None. Collective."""
+        """Returns a link between the ranks with this color, ordered by key. Collective.
+
+        Returns None if `color` is None.
+        """
 
     @abc.abstractmethod
     def free(self) -> None:

@@ -1,4 +1,4 @@
-"""Loads, initialises and finalises MPI through mpi4py, and describes the loaded MPI to the native core.
+"""Loads, initialises and finalises MPI through mpi4py, and describes it to the native core.
 
 The core is not compiled against an MPI: :func:`describe` finds sizes, offsets and constants at run
 time, so that one build works with every MPI library.
@@ -25,9 +25,10 @@ _PARAMETER_FILES = ("~/.openmpi/mca-params.conf", "/etc/openmpi/openmpi-mca-para
 def quick_start(environment: Mapping[str, str], *parameter_files: str) -> dict[str, str]:
     """Returns variables to add to the environment of a process that may load Open MPI.
 
-    They switch off Open MPI's component btl/ofi, which only one-sided communication uses. If it finds no work, it
-    sleeps for a second in MPI_Init and closes itself. If the user has selected btl components, in the environment or
-    in a parameter file of Open MPI, nothing is added. Other MPIs do not read the variable.
+    They switch off Open MPI's component btl/ofi, which only one-sided communication uses. If it
+    finds no work, it sleeps for a second in MPI_Init and closes itself. If the user has selected
+    btl components, in the environment or in a parameter file of Open MPI, nothing is added. Other
+    MPIs do not read the variable.
     """
     if _BTL in environment:
         return {}
@@ -35,16 +36,18 @@ def quick_start(environment: Mapping[str, str], *parameter_files: str) -> dict[s
         try:
             if re.search(r"^\s*btl\s*=", Path(name).expanduser().read_text(errors="replace"), re.MULTILINE):
                 return {}
-        except (OSError, RuntimeError):  # there is no such file, or no home directory
+        except (OSError, RuntimeError):  # the file or the home directory is missing
             continue
     return {_BTL: "^ofi"}
 
 
 def load() -> ModuleType:
-    """Imports ``mpi4py.MPI``, which finds, loads and (unless ``mpi4py.rc`` disables it) initialises MPI.
+    """Imports ``mpi4py.MPI``, which loads and, unless disabled, initialises MPI.
 
-    Raises:
-        ImportError: no MPI library can be loaded; the message says how to get one.
+    Raises
+    ------
+    ImportError
+        No MPI library can be loaded; the message explains how to install one.
     """
     if "mpi4py.MPI" not in sys.modules:
         os.environ.update(quick_start(os.environ))
@@ -60,8 +63,10 @@ def load() -> ModuleType:
 
 
 def load_only() -> ModuleType:
-    """Loads MPI as `load` does, without initialising it. mpi4py finalises MPI at the end of the process, also if the
-    program initialises it later. Raises ImportError."""
+    """Loads MPI without initialising it. Raises ImportError.
+
+    mpi4py finalises MPI at the end of the process, also if the program initialises MPI later.
+    """
     import mpi4py
 
     mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
@@ -69,7 +74,7 @@ def load_only() -> ModuleType:
 
 
 def initialized() -> ModuleType:
-    """Loads MPI, and initialises it if mpi4py has not; then also finalises it at the end of the process."""
+    """Loads MPI. Initialises MPI, and finalises it at exit, if mpi4py does not."""
     mpi = load()
     if not mpi.Is_initialized() and not mpi.Is_finalized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
@@ -83,8 +88,8 @@ _after_end: Callable[[], None] | None = None  # if set, MPI needs other Python t
 def initialize_beside_threads(after_end: Callable[[], None]) -> None:
     """Initialises MPI, and finalises it at the end of the process, while other Python threads run.
 
-    One of these threads is MPI's process manager. The calls use ctypes, because mpi4py's calls keep the interpreter
-    lock. `after_end` is called when MPI is finalised.
+    One of these threads is MPI's process manager. The calls use ctypes, because mpi4py's calls keep
+    the interpreter lock. `after_end` is called when MPI is finalised.
     """
     global _after_end
     mpi = load()
@@ -128,16 +133,18 @@ def _finalize(mpi: ModuleType) -> None:
 
 
 def _status_offset(mpi: ModuleType, set_field: str) -> int:
-    """Returns the byte offset, within an MPI status, of the C int that ``Status.<set_field>`` writes."""
+    """Returns the offset in an MPI status of the C int that ``Status.<set_field>`` writes."""
     status = mpi.Status()
     size = mpi._sizeof(mpi.Status)
     candidates = set(range(0, size - 3))
     for probe in (0x13572468, 0x02468135, 0x1A2B3C4D):
         getattr(status, set_field)(probe)
         memory = ctypes.string_at(mpi._addressof(status), size)
-        candidates &= {at for at in candidates if memory[at : at + 4] == struct.pack("=i", probe)}
+        candidates &= {offset for offset in candidates if memory[offset : offset + 4] == struct.pack("=i", probe)}
     if len(candidates) != 1:
-        raise RuntimeError(f"cannot tell where this MPI keeps what Status.{set_field} sets: {sorted(candidates)}")
+        raise RuntimeError(
+            f"the offset in MPI's status of the field that Status.{set_field} sets is unknown: {sorted(candidates)}"
+        )
     return candidates.pop()
 
 
@@ -149,10 +156,13 @@ def _handle(handle: Any, nbytes: int) -> int:
 def describe(comm: Any) -> dict[str, Any]:
     """Returns the keyword arguments of ``_core.Transport.mpi`` for an mpi4py communicator.
 
-    The communicator should be a private duplicate that returns errors. It must outlive the transport.
+    The communicator should be a private duplicate that returns errors. It must outlive the
+    transport.
 
-    Raises:
-        RuntimeError: the layout of this MPI's status cannot be determined.
+    Raises
+    ------
+    RuntimeError
+        The layout of this MPI's status cannot be determined.
     """
     mpi = load()
     handle_size = mpi._sizeof(mpi.Request)
@@ -188,7 +198,7 @@ class _DlInfo(ctypes.Structure):
 
 
 def library_path(extension: str) -> str | None:
-    """Returns the file that defines the symbol MPI_Init for mpi4py's extension; None if it is unknown."""
+    """Returns the library that defines MPI_Init for mpi4py's extension; None if unknown."""
     try:
         function = ctypes.cast(ctypes.CDLL(extension).MPI_Init, ctypes.c_void_p)
         found = _DlInfo()

@@ -1,6 +1,7 @@
-"""Connects ranks that are MPI processes. A communicator uses MpiLink for its transports and shared memory.
+"""Connects ranks that are MPI processes, for the communicator's transports and shared memory.
 
-Also finds ranks that have died, and receives all remaining messages before MPI frees a communicator.
+Also finds ranks that have died, and receives all remaining messages before MPI frees a
+communicator.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ logger = logging.getLogger("ringcomm")
 processes = _core.Processes()  # watched processes: the other ranks of this host
 
 
-def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] = ()) -> tuple[_core.Node | None, str]:
+def _map_arenas(
+    comm: Any, topology: bootstrap.Topology, scratch_slots: Sequence[int] = ()
+) -> tuple[_core.Node | None, str]:
     """Makes this rank's arena, gives it to the other ranks of the host and maps theirs. Collective.
 
     Either all ranks succeed, or no rank uses an arena and all get the same reason.
@@ -35,7 +38,7 @@ def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] =
         try:
             node = _core.Node(comm.Get_rank(), shared.fds)
             node.watch(shared.pidfds)
-            for slot in boards:
+            for slot in scratch_slots:
                 node.reserve_leader_scratch(slot)
         except (ValueError, OSError) as error:
             node, why = None, str(error)
@@ -48,15 +51,15 @@ def _map_arenas(comm: Any, topology: bootstrap.Topology, boards: Sequence[int] =
 
 
 def map_arenas_of_hosts(
-    comm: Any, topology: bootstrap.Topology, compared: Sequence[int]
+    comm: Any, topology: bootstrap.Topology, comparison_slots: Sequence[int]
 ) -> tuple[_core.Node | None, str]:
     if len(topology.hosts) == 1:
         return _map_arenas(comm, topology)
     if all(len(ranks) == 1 for ranks in topology.hosts):
-        return None, f"each of the {topology.size} ranks is on a host of its own"
+        return None, f"each of the {topology.size} ranks is on a different host"
     here = comm.Split(topology.hosts.index(topology.host), comm.Get_rank())
     try:
-        node, why = _map_arenas(here, bootstrap.discover(here), compared)
+        node, why = _map_arenas(here, bootstrap.discover(here), comparison_slots)
     finally:
         here.Free()
     reasons = [reason for reason in comm.allgather(why) if reason]
@@ -64,28 +67,28 @@ def map_arenas_of_hosts(
 
 
 def require_communicator(comm: Any, mpi: Any) -> None:
-    """Raises TypeError if `comm` is not an mpi4py communicator, ValueError if it is null or an intercommunicator."""
+    """Raises TypeError or ValueError if `comm` is not an mpi4py intracommunicator."""
     if not isinstance(comm, mpi.Comm):
         raise TypeError(
-            f"Communicator takes an mpi4py communicator, or None for MPI.COMM_WORLD, not {comm!r}; of some ranks: "
-            "MPI.COMM_WORLD.Split(color), or Communicator().split(color)"
+            f"Communicator takes an mpi4py communicator, or None for MPI.COMM_WORLD, not {comm!r}; for a group of "
+            "ranks, use MPI.COMM_WORLD.Split(color) or Communicator().split(color)"
         )
     if comm == mpi.COMM_NULL:
-        raise ValueError("this rank is in no group: the communicator is MPI.COMM_NULL. Only ranks in a group make one")
+        raise ValueError("the communicator is MPI.COMM_NULL: only ranks that are in its group can use it")
     if comm.Is_inter():
-        raise ValueError("ringcomm needs an intracommunicator, of one group of ranks; this one connects two groups")
+        raise ValueError("ringcomm needs an intracommunicator; this is an intercommunicator between two groups")
 
 
 class MpiLink(Link):
     """A link over private duplicates of an mpi4py communicator, which return errors."""
 
     def __init__(self, comm: Any, *, owned: bool = False, threads: bool = True) -> None:
-        """`owned`: this link frees `comm`. `threads`: ringcomm's worker thread may call MPI, if MPI allows it."""
+        """`owned`: this link frees `comm`. `threads`: the worker thread may call MPI."""
         mpi = mpi_library.load()
         require_communicator(comm, mpi)
         require_alive(comm)
         self._mpi = mpi
-        self._given = [comm] if owned else []
+        self._owned = [comm] if owned else []
         self._duplicates: list[tuple[Any, list[_core.Transport]]] = []  # each with the transports over it
         self._drain: Drain | None = None  # None while this rank uses the link
         self._threads = threads
@@ -104,24 +107,23 @@ class MpiLink(Link):
         _open.append(self)
 
     def note_many_open(self) -> None:
-        """Warns, once per process, if MANY_OPEN or more links are open: the program has probably forgotten to close
-        some."""
+        """Warns, once per process, if MANY_OPEN or more links are open."""
         global _many_noted
         if len(_open) >= MANY_OPEN and not _many_noted:
             _many_noted = True
             logger.warning(
-                "rank %d has %d communicators open, each with memory and file descriptors that last until close(); "
-                "close() those that are no longer used, or make them in a with statement",
+                "rank %d has %d communicators open, and each holds memory and file descriptors until close(); close "
+                "communicators that are no longer used, or create them in a with statement",
                 self.rank,
                 len(_open),
             )
 
     def _duplicate(self, comm: Any) -> tuple[_core.Transport, Any]:
-        mine = comm.Dup()
-        mine.Set_errhandler(self._mpi.ERRORS_RETURN)
-        transport = _core.Transport.mpi(**mpi_library.describe(mine))
-        self._duplicates.append((mine, [transport]))
-        return transport, mine
+        duplicate = comm.Dup()
+        duplicate.Set_errhandler(self._mpi.ERRORS_RETURN)
+        transport = _core.Transport.mpi(**mpi_library.describe(duplicate))
+        self._duplicates.append((duplicate, [transport]))
+        return transport, duplicate
 
     def exchange(self, item: Any) -> list[Any]:
         return list(self._control.allgather(item))
@@ -135,16 +137,16 @@ class MpiLink(Link):
         return transports[-1]
 
     def share_memory(
-        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+        self, ranks: Sequence[int] | None = None, comparison_slots: Sequence[int] = ()
     ) -> tuple[_core.Node | None, str]:
         if ranks is None or len(ranks) == self.size:
-            return map_arenas_of_hosts(self._control, self.topology, compared)
+            return map_arenas_of_hosts(self._control, self.topology, comparison_slots)
         # Split, not Create_group: in Open MPI the latter may wait for processes outside the group.
         comm = self._control.Split(0 if self.rank in ranks else self._mpi.UNDEFINED, self.rank)
         if comm == self._mpi.COMM_NULL:
             return None, "this rank is not in the group"
         try:
-            return map_arenas_of_hosts(comm, bootstrap.discover(comm), compared)
+            return map_arenas_of_hosts(comm, bootstrap.discover(comm), comparison_slots)
         finally:
             comm.Free()
 
@@ -155,19 +157,21 @@ class MpiLink(Link):
     def free(self) -> None:
         if not self._mpi.Is_finalized():
             self._drain = self._drain or Drain(self._control, self._duplicates)
-            while not self.lost() and not self._drain.over():
+            while not self.lost() and not self._drain.is_done():
                 time.sleep(1e-5)
         del self.ordered, self.queued
         _open.remove(self)
-        comms = [*self._given, *(comm for comm, _ in self._duplicates)]
-        self._given, self._duplicates, self._drain = [], [], None
+        comms = [*self._owned, *(comm for comm, _ in self._duplicates)]
+        self._owned, self._duplicates, self._drain = [], [], None
         if not self._mpi.Is_finalized():
             for comm in reversed(comms):
                 comm.Free()
 
     def ranks_of(self, comm: Any) -> list[int]:
-        """Returns the ranks in this link of the processes of `comm`, sorted. Raises ValueError if a process of `comm`
-        is not in this link."""
+        """Returns this link's ranks of the processes in `comm`, sorted.
+
+        Raises ValueError if a process of `comm` is not in this link.
+        """
         theirs, ours = comm.Get_group(), self._control.Get_group()
         ranks = sorted(theirs.Translate_ranks(list(range(theirs.Get_size())), ours))
         theirs.Free()
@@ -177,18 +181,20 @@ class MpiLink(Link):
         return ranks
 
     def lost(self) -> list[int]:
-        """Returns the lost ranks: their processes are known to have ended without finalising MPI. After a loss, no
-        collective MPI call completes."""
+        """Returns the lost ranks: their processes are known to have ended without MPI_Finalize.
+
+        After a loss, no collective MPI call completes.
+        """
         return sorted(self.reported.union(self.rank_of[pid] for pid in processes.dead() & self.rank_of.keys()))
 
     def lost_of(self, group: Any) -> list[int]:
-        """Returns the lost ranks as ranks of `group`; leaves out those that are not in it."""
+        """Returns the lost ranks that are in `group`, as ranks of `group`."""
         lost = self.lost()
         found = self._control.Get_group().Translate_ranks(lost, group) if lost else []
         return [rank for rank in found if rank >= 0]
 
     def others_ended(self) -> bool:
-        """Returns True if a rank is lost, or once every rank has called this and MPI holds no message to this rank.
+        """Returns True after a loss, or once every rank has called this and no message is left.
 
         Collective, but does not block: call it again until it returns True.
         """
@@ -196,18 +202,19 @@ class MpiLink(Link):
             return True
         try:
             self._drain = self._drain or Drain(self._control, self._duplicates)
-            return self._drain.over()
+            return self._drain.is_done()
         except self._mpi.Exception:  # a peer is lost
             return True
 
 
 class Drain:
-    """Receives and drops messages that no rank waits for any more, mostly notifications of leaving ranks.
+    """Receives and drops messages for which no rank waits, mostly those of leaving ranks.
 
-    MPI requires that every message is received before its communicator is freed and before MPI_Finalize.
+    MPI requires that every message is received before its communicator is freed and before
+    MPI_Finalize.
 
-    Collective. Every rank sends to every peer the number of messages that it has sent to that peer, so that messages
-    in flight are received too.
+    Collective. Every rank sends to every peer the number of messages that it has sent to that peer,
+    so that messages in flight are received too.
     """
 
     PATIENCE = 2.0  # seconds to wait for counted messages; after an MPI error they may never arrive
@@ -217,16 +224,17 @@ class Drain:
         self._status, self._byte = mpi.Status(), mpi.BYTE
         self._duplicates = duplicates
         counts = [[transport.counts() for transport in transports] for _, transports in duplicates]
-        sent = np.array([np.sum([sent for sent, _ in of_one], 0) for of_one in counts], np.int64)
-        self._missing = np.empty_like(sent.T, order="C")  # messages, by sender and duplicate
-        self._received = np.array([np.sum([received for _, received in of_one], 0) for of_one in counts], np.int64).T
+        sent = np.array([np.sum([sent for sent, _ in of_duplicate], 0) for of_duplicate in counts], np.int64)
+        self._missing = np.empty_like(sent.T, order="C")  # messages to receive, by sender and duplicate
+        self._received = np.array(
+            [np.sum([received for _, received in of_duplicate], 0) for of_duplicate in counts], np.int64
+        ).T
         self._sent = np.ascontiguousarray(sent.T)  # MPI reads it until the exchange is complete
         self._exchange = control.Ialltoall(self._sent, self._missing)
-        self._deadline: float | None = None  # for the messages; None until their number is known
+        self._deadline: float | None = None  # deadline for all messages; None until their number is known
 
-    def over(self) -> bool:
-        """Receives the messages that have arrived. Returns True once none is missing or PATIENCE has passed. Does not
-        block."""
+    def is_done(self) -> bool:
+        """Receives arrived messages; does not block. Returns True at the end or after PATIENCE."""
         if self._deadline is None:
             if not self._exchange.Test():
                 return False
@@ -245,14 +253,14 @@ _open: list[MpiLink] = []  # links that are not freed
 
 
 def require_alive(comm: Any, ranks: Sequence[int] | None = None) -> None:
-    """Raises PeerLostError if a rank of an mpi4py communicator, or of `ranks` if given, is known to be lost."""
+    """Raises PeerLostError if a rank of `comm` (or of `ranks`) is known to be lost."""
     group = comm.Get_group()
     lost = {rank for link in _open for rank in link.lost_of(group) if ranks is None or rank in ranks}
     group.Free()
     if lost:
         raise PeerLostError(
-            f"ranks {sorted(lost)} have died, and MPI has no others in their place: start the job again, or make a "
-            "communicator of the ranks that live",
+            f"ranks {sorted(lost)} have died, and MPI cannot replace them: start the job again, or create a "
+            "communicator of the other ranks",
             tuple(sorted(lost)),
         )
 
@@ -262,8 +270,7 @@ def any_lost() -> bool:
 
 
 def await_ends() -> None:
-    """Blocks until all ranks of all open links have called this. Sleeps up to 10 ms at a time, so it uses little CPU
-    time."""
+    """Blocks until all ranks of all open links have called this. Mostly sleeps."""
     waiting, began = list(_open), time.monotonic()
     while waiting := [link for link in waiting if not link.others_ended()]:
         time.sleep(min(1e-2, 1e-5 + (time.monotonic() - began) / 8))

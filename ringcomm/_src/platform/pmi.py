@@ -1,10 +1,10 @@
-"""Starts MPI in processes that torchrun, Ray or Spark has started: each process is its own process manager.
+"""Starts MPI in processes of torchrun, Ray or Spark, which act as their own process managers.
 
-MPICH asks its process manager for its rank and for the values of other ranks through a descriptor,
-in lines of text (PMI-1's wire protocol: Balaji et al., "PMI: A Scalable Parallel Process-Management
-Interface for Extreme-Scale Systems", EuroMPI 2010). Here a thread of the same process answers. The
-values are exchanged through a :class:`Space`: the store of torch.distributed, or an allgather of
-the system that has started the processes.
+An MPICH process asks its process manager for its rank and for values of other ranks, through a
+descriptor, in lines of text (PMI-1's wire protocol: Balaji et al., "PMI: A Scalable Parallel
+Process-Management Interface for Extreme-Scale Systems", EuroMPI 2010). Here a thread of the same
+process answers. The values are exchanged through a :class:`Space`: the store of torch.distributed,
+or an allgather of the system that has started the processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ringcomm._src.base.errors import RingcommError
 from ringcomm._src.platform import mpi_library
 
 _VARIABLES = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
-_LEAVE = "cmd=finalize_ack rc=0"
+_FINALIZE_REPLY = "cmd=finalize_ack rc=0"
 _LIMITS = {"kvsname_max": 256, "keylen_max": 256, "vallen_max": 1024}
 
 
@@ -59,8 +59,7 @@ class GatheredSpace:
 
 
 class Manager:
-    """The process manager of one process's MPI, with the values of `space`. Creating it is collective over the
-    processes of `space`."""
+    """The process manager of one process's MPI. Collective over the processes of `space`."""
 
     def __init__(self, space: Space, rank: int, size: int) -> None:
         self._space = space
@@ -68,14 +67,14 @@ class Manager:
             space.put("job", f"ringcomm_{secrets.token_hex(8)}")
         space.fence()
         self._job = space.get("job")  # MPICH names its shared memory by it
-        self._known = {
+        self._replies = {
             "init": "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0",
             "get_maxes": f"cmd=maxes {' '.join(f'{name}={value}' for name, value in _LIMITS.items())} rc=0",
             "get_appnum": "cmd=appnum appnum=0 rc=0",
             "get_my_kvsname": f"cmd=my_kvsname kvsname={self._job} rc=0",
             "get_universe_size": f"cmd=universe_size size={size} rc=0",
             "barrier_in": "cmd=barrier_out rc=0",
-            "finalize": _LEAVE,
+            "finalize": _FINALIZE_REPLY,
         }
         self._ours, theirs = socket.socketpair()
         self.descriptor = theirs.detach()  # MPI's end of the connection; the caller closes it
@@ -83,9 +82,12 @@ class Manager:
         threading.Thread(target=self._run, name="ringcomm-pmi", daemon=True).start()
 
     def end(self) -> None:
-        """Sends the answer to MPI's last message, "finalize", in advance. The MPI library sends that message when the
-        process exits; the thread that answers ends earlier, with the interpreter."""
-        self._ours.sendall(f"{_LEAVE}\n".encode("ascii"))
+        """Sends the answer to MPI's last message, "finalize", in advance.
+
+        The MPI library sends that message when the process exits; the thread that answers ends
+        earlier, with the interpreter.
+        """
+        self._ours.sendall(f"{_FINALIZE_REPLY}\n".encode("ascii"))
 
     def _run(self) -> None:
         # An OSError means that MPI's process has died.
@@ -97,40 +99,45 @@ class Manager:
                     answer = f"cmd=error rc=-1 msg={'_'.join(str(error).split())[:200]}"
                 self._ours.sendall(f"{answer}\n".encode("ascii"))
 
-    def _answer(self, asked: dict[str, str]) -> str:
-        command = asked.get("cmd", "")
+    def _answer(self, request: dict[str, str]) -> str:
+        command = request.get("cmd", "")
         if command == "put":
-            self._space.put(asked["key"], asked["value"])
+            self._space.put(request["key"], request["value"])
             return "cmd=put_result rc=0 msg=success"
         if command == "get":
-            if (value := self._space.get(asked["key"])) is None:
+            if (value := self._space.get(request["key"])) is None:
                 return "cmd=get_result rc=-1 msg=no_such_key value=none"
             return f"cmd=get_result rc=0 msg=success value={value}"
         if command == "barrier_in":
             self._space.fence()
-        return self._known.get(command, f"cmd={command} rc=-1 msg=unknown_command")
+        return self._replies.get(command, f"cmd={command} rc=-1 msg=unknown_command")
 
 
 def check_library(size: int, starter: str) -> None:
-    """Raises RingcommError if the MPI library is not derived from MPICH. Does not initialise MPI."""
+    """Raises RingcommError if MPI is not derived from MPICH. Does not initialise MPI."""
     version = " ".join(mpi_library.load_only().Get_library_version().split()[:3])
     if "MPICH" not in version:
         raise RingcommError(
-            f"{version} needs a launcher of MPI: start the job with 'ringrun -np {size} python script.py' in place of "
-            f"{starter} (under {starter} ringcomm runs on MPICH: pip install ringcomm[mpich])"
+            f"{version} needs an MPI launcher: start the job with 'ringrun -np {size} python script.py' instead of "
+            f"{starter}. With {starter}, ringcomm needs MPICH: pip install ringcomm[mpich]"
         )
 
 
 def start_mpi(space: Space, rank: int, size: int, starter: str, call: str) -> None:
-    """Initialises MPI in a process that no launcher of MPI has started. Collective over the processes of `space`.
+    """Initialises MPI without an MPI launcher. Collective over the processes of `space`.
 
-    Args:
-        starter: name of the system that has started the processes, for messages.
-        call: name of the user's call that leads here, for messages.
+    Parameters
+    ----------
+    starter : str
+        Name of the system that has started the processes, for messages.
+    call : str
+        Name of the user's call that leads here, for messages.
 
-    Raises:
-        ringcomm.RingcommError: the MPI is not derived from MPICH, or was initialised before, with another number of
-            processes.
+    Raises
+    ------
+    ringcomm.RingcommError
+        The MPI is not derived from MPICH, or was initialised before, with another number of
+        processes.
     """
     import mpi4py
 
@@ -140,8 +147,8 @@ def start_mpi(space: Space, rank: int, size: int, starter: str, call: str) -> No
         return  # an earlier call has initialised it
     if mpi.Is_initialized():
         raise RingcommError(
-            f"rank {rank} of {size}: MPI was initialised in this process before {call}, and knows no other "
-            f"processes. Import mpi4py.MPI and call ringcomm.init() after {call}, or start with ringrun"
+            f"rank {rank} of {size}: MPI was initialised in this process before {call}, so MPI.COMM_WORLD does not "
+            f"contain the other ranks. Import mpi4py.MPI and call ringcomm.init() after {call}, or start with ringrun"
         )
     check_library(size, starter)
     manager = Manager(space, rank, size)

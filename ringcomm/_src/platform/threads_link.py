@@ -1,4 +1,4 @@
-"""Connects ranks that are threads of one process: for ringcomm.threads, and for one rank without MPI."""
+"""Connects ranks that are threads, for ringcomm.threads and for one rank without MPI."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ringcomm._src.platform.workers import worker
 
 
 class ThreadsWorld:
-    """The state that ranks share if they are threads of this process: transports, arenas, a barrier."""
+    """The state that ranks share if they are threads: transports, arenas, a barrier."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -84,20 +84,22 @@ class ThreadsLink(Link):
         return self.another_transport()
 
     def share_memory(
-        self, ranks: Sequence[int] | None = None, compared: Sequence[int] = ()
+        self, ranks: Sequence[int] | None = None, comparison_slots: Sequence[int] = ()
     ) -> tuple[_core.Node | None, str]:
         if ranks is not None and len(ranks) < self.size:
             return None, "ranks are threads, and only some of them take part"
         return self.world.node(self.rank), ""
 
     def split(self, color: int | None, key: int) -> Link | None:
-        everybody = self.exchange((color, key))
-        members = sorted((r for r in range(self.size) if everybody[r][0] == color), key=lambda r: (everybody[r][1], r))
-        leads = color is not None and members[0] == self.rank
-        part = self.exchange(ThreadsWorld(len(members)) if leads else None)[members[0]]
+        colors_and_keys = self.exchange((color, key))
+        members = sorted(
+            (r for r in range(self.size) if colors_and_keys[r][0] == color), key=lambda r: (colors_and_keys[r][1], r)
+        )
+        is_leader = color is not None and members[0] == self.rank
+        part = self.exchange(ThreadsWorld(len(members)) if is_leader else None)[members[0]]
         if color is None:
             return None
-        if leads:
+        if is_leader:
             with self.world.lock:
                 self.world.parts.append((part, members))
         return ThreadsLink(part, members.index(self.rank))

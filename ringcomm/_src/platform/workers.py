@@ -1,4 +1,4 @@
-"""Holds the process's workers, which do background work: one in a thread, one in turns that callers give it.
+"""Holds the process's background workers: one with a thread, and one that callers run.
 
 Links of all communicators share them.
 """
@@ -15,8 +15,7 @@ _workers_lock = threading.Lock()
 
 
 def worker(threaded: bool) -> _core.Worker:
-    """Returns the process's worker, and starts it at the first call. Not `threaded`: it runs when callers give it
-    turns."""
+    """Returns a worker of the process. `threaded`: it has a thread; else callers run it."""
     with _workers_lock:
         if threaded not in _workers:
             with affinity.watch_new_threads():

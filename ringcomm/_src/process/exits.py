@@ -1,8 +1,10 @@
-"""Notifies peers when a rank ends, or ends the job. Communicators and the session of named operations register here.
+"""Notifies the peers of a rank when the rank ends, or ends the job.
 
-Without it, an exception, ``sys.exit`` or Ctrl-C on one rank leaves its peers waiting for ever. This
-rank waits too, because MPI_Finalize waits for all ranks. The rules apply to a job of several ranks
-while a communicator is open:
+Communicators and the session of named operations register here.
+
+Without this module, the peers of a rank that ends by an exception, ``sys.exit`` or Ctrl-C would
+wait for ever. The rank would wait too, because MPI_Finalize waits for all ranks. These rules apply
+to a job of several ranks while a communicator is open:
 
 - An unhandled exception or Ctrl-C ends the job: the process prints the traceback and one line that
   names the rank, then calls ``MPI_Abort``.
@@ -53,15 +55,15 @@ class Watched(Protocol):
 _watched: dict[int, Watched] = {}
 
 
-def watch(it: Watched) -> None:
-    """Registers `it`: when this process ends, the peers of `it` are notified."""
-    _watched[id(it)] = it
+def watch(watched: Watched) -> None:
+    """Registers `watched`, so that its peers are notified when this process ends."""
+    _watched[id(watched)] = watched
     _install()
 
 
-def unwatch(it: Watched) -> None:
-    """Cancels `watch`: the peers of `it` need no notification any more."""
-    _watched.pop(id(it), None)
+def unwatch(watched: Watched) -> None:
+    """Cancels `watch`: the peers of `watched` need no notification any more."""
+    _watched.pop(id(watched), None)
 
 
 def _install() -> None:
@@ -78,20 +80,23 @@ def _install() -> None:
 
 
 def _exit(status: Any = None, /) -> None:
-    """Replaces sys.exit: raises SystemExit(status). Before Python 3.12 the original sys.exit made no exception object
-    that the core could observe at exit."""
+    """Replaces sys.exit: raises SystemExit(status).
+
+    Before Python 3.12 the original sys.exit made no exception object that the core could observe at
+    exit.
+    """
     raise SystemExit(*status) if isinstance(status, tuple) else SystemExit(status)
 
 
 def leave(why: str) -> None:
-    """Leaves all peers while this process continues. Peers that wait for it get RankLeftError with the reason `why`."""
-    for it in reversed(list(_watched.values())):
-        it._leave(why)
+    """Leaves all peers, which get RankLeftError with the reason `why`. This process continues."""
+    for watched in reversed(list(_watched.values())):
+        watched._leave(why)
     _watched.clear()
 
 
 def finish() -> None:
-    """Runs now what otherwise runs at the end of this process, and finalises MPI. Collective over all ranks."""
+    """Runs the end of a process now, and finalises MPI. Collective over all ranks."""
     atexit.unregister(_at_exit)
     _at_exit()
     mpi_library.finalize_beside_threads()
@@ -107,7 +112,7 @@ def _all_ranks() -> Any:
 
 
 def _world() -> Any:
-    """Returns MPI.COMM_WORLD if it has several ranks and peers may be waiting for this rank, else None."""
+    """Returns MPI.COMM_WORLD if peers may be waiting for this rank, else None."""
     if not _watched or os.getpid() != process.rank_process:
         return None
     world = _all_ranks()
@@ -122,8 +127,8 @@ def end_job(cause: str, status: int) -> None:
     world = _world()
     if world is None:
         return
-    alone = configuration.from_environment().survive
-    what = "it ends alone" if alone else "ending the job"
+    survive = configuration.from_environment().survive
+    what = "the other ranks continue" if survive else "ending the job"
     line = f"ringcomm: rank {world.Get_rank()} of {world.Get_size()} ({socket.gethostname()}): {cause}; {what}"
     for stream, text in ((sys.stdout, ""), (sys.stderr, line + "\n")):
         try:
@@ -133,7 +138,7 @@ def end_job(cause: str, status: int) -> None:
             pass
     timeline.flush()
     guardian.stop()  # the line above has reported the end, so the guardian must not
-    if alone:
+    if survive:
         os._exit(status)
     time.sleep(0.2)  # gives launchers time to forward the output before the abort
     mpi_library.abort(world, status)
@@ -160,9 +165,9 @@ def _wrap_excepthook() -> None:
 
 
 def _wrap_thread_excepthook() -> None:
-    """Makes an unhandled error of a thread end the job, if it is ringcomm's error or was raised in a ringcomm call.
+    """Makes an unhandled error of a thread end the job if the error passed through ringcomm.
 
-    Such a thread leaves peers waiting. Errors of other threads affect only those threads.
+    Otherwise the peers of this rank would wait for ever. Other errors end only their threads.
     """
     previous = threading.excepthook
 
@@ -187,7 +192,7 @@ def _passes_through_ringcomm(trace: TracebackType | None) -> bool:
 
 # ---- the end of the process ------------------------------------------------------------------------------------------
 def _at_exit() -> None:
-    """Reports and leaves at the end of the process. Runs before mpi4py finalises MPI."""
+    """Reports statistics and notifies peers at exit. Runs before mpi4py finalises MPI."""
     if os.getpid() != process.rank_process:
         return
     if status := _core.exit_status():
@@ -211,15 +216,16 @@ def _at_exit() -> None:
 def _in_child() -> None:
     """Disables ringcomm in a forked child.
 
-    The child has no worker thread, shares MPI's connections with its parent, and may hold copies of locked locks. So
-    it must not use or destroy any object of ringcomm.
+    The child has no worker thread, shares MPI's connections with its parent, and may hold copies of
+    locked locks. So it must not use or destroy any object of ringcomm.
     """
     process.enter_child()
     _core.enter_child(process.forked)
     guardian.disconnect()
     timeline.abandon()
     error = process.forked()
-    for it in (*_watched.values(), *live_workers().values()):
-        if hasattr(it, "_disable"):
-            it._disable(error)
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(it))  # never destroyed here: destructors would wait for the worker
+    for watched in (*_watched.values(), *live_workers().values()):
+        if hasattr(watched, "_disable"):
+            watched._disable(error)
+        # The reference prevents destruction, because destructors would wait for the worker.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(watched))

@@ -1,9 +1,10 @@
-"""Starts the guardian of a host: a process that names a rank that died, and ends the job if its launcher does not.
+"""Starts the guardian of a host: a process that reports a dead rank and may end the job.
 
-A launcher names at most a process, and ends the other ranks before a call of theirs detects the
-death. The guardian sleeps on a connection to each rank of the host and prints the rank. Slurm's
-srun leaves the other ranks running unless it is started with --kill-on-bad-exit. The guardian then
-ends the step after a grace period, in which ranks may end by themselves.
+If a rank dies, a launcher names its process at most, and ends the other ranks before any of their
+calls detects the death. The guardian sleeps on a connection to each rank of the host, and prints
+which rank has died. Slurm's srun leaves the other ranks running unless it is started with
+--kill-on-bad-exit. The guardian then ends the step after a grace period, in which ranks may end by
+themselves.
 """
 
 from __future__ import annotations
@@ -46,22 +47,27 @@ def hello() -> Hello:
 def watch(rank: int, size: int, hellos: Mapping[int, Hello], survive: bool) -> None:
     """Starts the guardian for the ranks of this host. Collective over the host.
 
-    Only the first communicator of several processes starts one. Elastic jobs have none: the driver names deaths there,
-    and ends ranks that have not failed.
+    Only the first communicator of several processes starts a guardian. Elastic jobs have no
+    guardian, because their driver reports deaths, and ends ranks that have not failed.
 
-    Args:
-        rank: rank of this process.
-        size: number of ranks of the communicator.
-        hellos: messages of the ranks of this host, by rank.
-        survive: if True, a rank's death leaves the other ranks running.
+    Parameters
+    ----------
+    rank : int
+        Rank of this process.
+    size : int
+        Number of ranks of the communicator.
+    hellos : Mapping[int, Hello]
+        Messages of the ranks of this host, by rank.
+    survive : bool
+        If True, a rank's death leaves the other ranks running.
     """
     global _connection, _guardian
-    threads = len({it.pid for it in hellos.values()}) < len(hellos)
-    if size < 2 or threads or any(it.guarded for it in hellos.values()) or GENERATION in os.environ:
+    threads = len({message.pid for message in hellos.values()}) < len(hellos)
+    if size < 2 or threads or any(message.guarded for message in hellos.values()) or GENERATION in os.environ:
         return
     first = min(hellos)
     address = f"\0ringcomm-guardian-{hellos[first].pid}"
-    # If process descriptors or new processes are not available, deaths are not named. Everything
+    # If process descriptors or new processes are not available, deaths are not reported. Everything
     # else works.
     with contextlib.suppress(OSError, AttributeError, ValueError):
         if rank == first:
@@ -84,7 +90,7 @@ def _connect(address: str, rank: int) -> socket.socket:
             time.sleep(0.002)
         connection.send(rank.to_bytes(4, "little"))
         connection.settimeout(_TIMEOUT)
-        connection.recv(1)  # the guardian runs: it names every later death
+        connection.recv(1)  # the guardian runs, so it reports every later death
         connection.settimeout(None)
     except BaseException:
         connection.close()
@@ -110,7 +116,7 @@ def _start(address: str, rank: int, size: int, hellos: Mapping[int, Hello], surv
             pid = hellos[other].pid
             line = f"ringcomm: rank {other} of {size} ({socket.gethostname()}, process {pid}) has died\n"
             guarded.append((_descriptor(pid, scope), connection.fileno(), line))
-        to, after = _where_to_write(scope)
+        to, after = _output_descriptor(scope)
         step = "" if survive else launchers.step_of_slurm(size)
         scancel = shutil.which("scancel") if step else None
         command = [scancel, "--signal=KILL", step] if scancel else []
@@ -122,8 +128,10 @@ def _start(address: str, rank: int, size: int, hellos: Mapping[int, Hello], surv
 
 
 def _descriptor(pid: int, scope: contextlib.ExitStack) -> int:
-    """Returns a descriptor that becomes readable when the process ends. Returns -1 if it has ended; its connection is
-    then closed."""
+    """Returns a descriptor that becomes readable when the process ends; -1 if it has ended.
+
+    The guardian detects the end of that process by its closed connection.
+    """
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -148,19 +156,21 @@ def stop() -> None:
 
 
 def disconnect() -> None:
-    """Closes the connection to the guardian. A forked child must call it: its copy would keep the connection open when
-    its parent dies."""
+    """Closes the connection to the guardian.
+
+    A forked child must call it: its copy would keep the connection open when its parent dies.
+    """
     global _connection, _guardian
     if _connection is not None:
         _connection.close()
     _connection, _guardian = None, None
 
 
-def _where_to_write(scope: contextlib.ExitStack) -> tuple[int, int]:
-    """Returns a descriptor to write the line to, and a descriptor of a process to wait for before that (-1: none).
+def _output_descriptor(scope: contextlib.ExitStack) -> tuple[int, int]:
+    """Returns a descriptor to write to, and one of a process to wait for first (-1: none).
 
-    The first is this process's stderr. But MPICH's launcher stops reading the stderr of ranks once a rank has died, so
-    it is the launcher's stderr if that launcher runs on this host.
+    The first descriptor is this process's stderr. But MPICH's launcher stops reading the stderr of
+    ranks once a rank has died. If that launcher runs on this host, its own stderr is returned.
     """
     proxy = os.getppid()
     if _name_of(proxy) == "hydra_pmi_proxy" and _name_of(launcher := _parent_of(proxy)).startswith("mpi"):

@@ -12,6 +12,6 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables with which a program, and the programs that it starts, import ringcomm as `horovod`."""
+    """Returns variables with which a program and its children import ringcomm as `horovod`."""
     path = environment.get("PYTHONPATH", "")
     return {"PYTHONPATH": f"{FOLDER}{os.pathsep}{path}" if path else FOLDER}

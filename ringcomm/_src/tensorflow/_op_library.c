@@ -1,8 +1,9 @@
-/* TensorFlow's op for what is to communicate, `RingcommRun`, through TensorFlow's C API.
+/* The TensorFlow op `RingcommRun`, which runs a graph operation (csrc/graph_ops/graph_op.hpp).
  *
- * It is compiled without TensorFlow: the few functions of its C API that are used are declared here, and found in the
- * process when tf.load_op_library() loads this. The op names a graph operation (csrc/graph_ops/graph_op.hpp) by number; what runs it
- * comes by ringcomm_connect(). Inputs are never written, but where TensorFlow itself hands their memory on to a result.
+ * It is compiled without TensorFlow. The functions of TensorFlow's C API that it uses are declared
+ * here, and looked up in the process when tf.load_op_library() loads this library. The op's first
+ * input is the number of the graph operation; ringcomm_connect() sets the functions that run it.
+ * Inputs are written only if TensorFlow forwards their memory to a result.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -67,9 +68,9 @@ static struct {
 } tf;
 
 static const ringcomm_graph_ops* graph_ops;
-static char problem[300] = "it has not been loaded";
+static char problem[300] = "the library has not been loaded";
 
-/* The core's dtypes (csrc/base/types.hpp), in its order, as TensorFlow's. */
+/* TensorFlow's number of each dtype of the core, in the order of csrc/base/types.hpp. */
 static const TF_DataType kDTypes[] = {19, 14, 1, 2, 6, 5, 3, 9, 4, 17, 22, 23, 10, 8, 18};
 static const size_t kSizes[] = {2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16};
 enum { kKnown = sizeof kDTypes / sizeof *kDTypes, kMostDimensions = 8 };
@@ -103,8 +104,8 @@ static void* allocate(void* context, int index, int like, int dtype, const int64
   }
   if (!made || tf.TF_GetCode(running->status) != 0) return NULL;
   void* const data = tf.TF_TensorData(made);
-  tf.TF_DeleteTensor(made); /* the context holds it */
-  static char nothing[64];  /* where a result without elements lies */
+  tf.TF_DeleteTensor(made); /* the context owns the memory */
+  static char nothing[64];  /* address of results without elements */
   return data ? data : nothing;
 }
 
@@ -132,7 +133,7 @@ static int adopt(void* context, int index, int dtype, const int64_t* dims, int r
   return tf.TF_GetCode(running->status) == 0;
 }
 
-/* In the order of ErrorKind (csrc/base/error.hpp): TensorFlow's codes, and the names that Python has for them. */
+/* TensorFlow's code and Python's name of each ErrorKind, in the order of csrc/base/error.hpp. */
 static const struct {
   TF_Code code;
   const char* name;
@@ -151,8 +152,9 @@ static void fail(void* context, int kind, const char* text) {
   free(whole);
 }
 
-/* Its dimensions go to `dims`. TensorFlow keeps the memory until the op is over, the handle is not needed: without it
- * the memory may be handed on to a result. Null: it is none that can travel. */
+/* Returns the address of an input, and stores its dimensions in `dims`. Returns NULL and fails the
+ * op if the input cannot be sent. Deletes the handle, so that TensorFlow can forward the memory to
+ * a result; TensorFlow keeps the memory until the op ends. */
 static const void* read_input(Running* running, int index, ringcomm_array* array, int64_t* dims) {
   TF_Tensor* tensor = NULL;
   tf.TF_GetInput(running->context, index, &tensor, running->status);
@@ -165,8 +167,8 @@ static const void* read_input(Running* running, int index, ringcomm_array* array
   tf.TF_DeleteTensor(tensor);
   if (rank <= kMostDimensions && array->dtype >= 0) return array->data;
   fail(running, 1,
-       rank > kMostDimensions ? "tensors of more than 8 dimensions cannot travel"
-                              : "tensors of this dtype cannot travel");
+       rank > kMostDimensions ? "tensors of more than 8 dimensions cannot be sent"
+                              : "tensors of this dtype cannot be sent");
   return NULL;
 }
 
@@ -179,7 +181,8 @@ static void compute(void* kernel, TF_OpKernelContext* context) {
   ringcomm_array* const arrays = malloc((size_t)(inputs + 1) * (sizeof(ringcomm_array) + sizeof none));
   int64_t* const dims = (int64_t*)(arrays + inputs + 1);
   bool good = graph_ops && read_input(&running, 0, &number, none);
-  if (!graph_ops) fail(&running, 5, "ringcomm is not imported in this process");
+  if (!graph_ops)
+    fail(&running, 5, "this process has not imported ringcomm.tensorflow: import it before running the graph");
   for (int i = 0; good && i < inputs; ++i) good = read_input(&running, i + 1, &arrays[i], dims + i * kMostDimensions);
   if (good) {
     const ringcomm_run run = {&running, inputs, arrays, allocate, adopt, fail};
@@ -221,7 +224,7 @@ static void register_op(TF_Status* status) {
   tf.TF_OpDefinitionBuilderAddInput(op, "graph_op: int64");
   tf.TF_OpDefinitionBuilderAddInput(op, "x: Tin");
   tf.TF_OpDefinitionBuilderAddOutput(op, "y: Tout");
-  tf.TF_OpDefinitionBuilderSetIsStateful(op, true); /* in the program's order, and always run */
+  tf.TF_OpDefinitionBuilderSetIsStateful(op, true); /* runs always, and in the program's order */
   tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(op, unknown_shapes);
   tf.TF_RegisterOpDefinition(op, status);
   if (tf.TF_GetCode(status) != 0) return;
@@ -233,7 +236,7 @@ __attribute__((constructor)) static void load(void) {
   dl_iterate_phdr(find_in, NULL);
   const char* const missing = first_missing();
   if (missing) {
-    snprintf(problem, sizeof problem, "this TensorFlow has no %s in its C API", missing);
+    snprintf(problem, sizeof problem, "the C API of this TensorFlow version has no function %s", missing);
     return;
   }
   TF_Status* const status = tf.TF_NewStatus();
@@ -242,7 +245,7 @@ __attribute__((constructor)) static void load(void) {
   tf.TF_DeleteStatus(status);
 }
 
-/* "" or why there is no op. */
+/* Returns why the op could not be registered; "" if it was. */
 EXPORTED const char* ringcomm_problem(void) { return problem; }
 
 EXPORTED int ringcomm_connect(const ringcomm_graph_ops* table) {

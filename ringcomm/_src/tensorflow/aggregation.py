@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 class LocalAggregation:
-    """An accumulator of gradients: `reduce` gets their sums (or means) once every `passes` passes."""
+    """An accumulator of gradients; `reduce` gets their sums or means after `passes` passes."""
 
     def __init__(self, passes: int, average: bool, reduce: Callable[[Sequence[Any], Sequence[Any]], list[Any]]) -> None:
         self._passes, self._average, self._reduce = passes, average, reduce
@@ -24,33 +24,38 @@ class LocalAggregation:
         if self._counter is None:
             with tf.compat.v1.variable_scope("ringcomm_aggregation", reuse=tf.compat.v1.AUTO_REUSE):
                 self._counter = make("counter", [], tf.int32, tf.compat.v1.zeros_initializer(), trainable=False)
-                for i, one in enumerate(gradients):
-                    if one is not None:
+                for i, gradient in enumerate(gradients):
+                    if gradient is not None:
                         zeros = tf.compat.v1.zeros_initializer()
-                        self._sums[i] = make(f"sum_{i}", one.shape, one.dtype, zeros, trainable=False)
+                        self._sums[i] = make(f"sum_{i}", gradient.shape, gradient.dtype, zeros, trainable=False)
 
     def compute(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Returns the reduced gradients in the last pass of a step, else partial sums, which :meth:`apply` skips."""
-        dense = [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+        """Returns the reduced gradients in the last pass of a step, else partial sums.
+
+        :meth:`apply` ignores partial sums.
+        """
+        dense = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
         self._prepare(dense)
-        added = {i: one.assign_add(dense[i]) for i, one in self._sums.items()}
+        added = {i: total.assign_add(dense[i]) for i, total in self._sums.items()}
         with tf.control_dependencies(list(added.values())):
-            counted = self._counter.assign_add(1)
+            pass_number = self._counter.assign_add(1)
         present = sorted(added)
 
-        def last() -> list[Any]:
+        def reduce_sums() -> list[Any]:
             sums = [added[i] / self._passes if self._average else tf.identity(added[i]) for i in present]
             reduced = self._reduce(sums, [variables[i] for i in present])
             with tf.control_dependencies(reduced):
                 cleared = [self._sums[i].assign(tf.zeros_like(self._sums[i])) for i in present]
             with tf.control_dependencies(cleared):
-                return [tf.identity(one) for one in reduced]
+                return [tf.identity(gradient) for gradient in reduced]
 
-        with tf.control_dependencies([counted]):
-            made = tf.cond(tf.equal(counted, self._passes), last, lambda: [tf.identity(added[i]) for i in present])
+        with tf.control_dependencies([pass_number]):
+            outputs = tf.cond(
+                tf.equal(pass_number, self._passes), reduce_sums, lambda: [tf.identity(added[i]) for i in present]
+            )
         results: list[Any] = [None] * len(dense)
-        for i, one in zip(present, made if isinstance(made, list | tuple) else [made], strict=True):
-            results[i] = one
+        for i, output in zip(present, outputs if isinstance(outputs, list | tuple) else [outputs], strict=True):
+            results[i] = output
         return results
 
     def apply(self, apply: Callable[[], Any], gradients: Sequence[Any]) -> Any:
@@ -60,5 +65,5 @@ class LocalAggregation:
             with tf.control_dependencies([apply()]), tf.control_dependencies([self._counter.assign(0)]):
                 return tf.no_op()
 
-        with tf.control_dependencies([one for one in gradients if one is not None]):
+        with tf.control_dependencies([gradient for gradient in gradients if gradient is not None]):
             return tf.cond(tf.equal(self._counter.read_value(), self._passes), step, tf.no_op)

@@ -28,10 +28,35 @@ def __getattr__(name: str) -> Any:
 
 
 def run(func: Function) -> Function:
-    """Wraps a training function as :func:`ringcomm.elastic.run` does, and also detects lost ranks by errors of graphs.
+    """Decorates a training function as :func:`ringcomm.elastic.run` does.
 
-    Raises:
-        HorovodInternalError: a rank was lost outside of an elastic job (PeerLostError, RankLeftError).
+    It also recognises the loss of a rank in errors of TensorFlow's graphs.
+
+    Parameters
+    ----------
+    func : Callable
+        A function of (state, ...).
+
+    Returns
+    -------
+    Callable
+        A function with the same arguments and result.
+
+    Raises
+    ------
+    HorovodInternalError
+        A rank was lost outside of an elastic job (PeerLostError, RankLeftError).
+
+    Examples
+    --------
+    >>> @hvd.elastic.run
+    ... def train(state):
+    ...     while state.batch < 3:
+    ...         state.batch += 1
+    ...         state.commit()
+    ...     return state.batch
+    >>> train(hvd.elastic.TensorFlowState([tf.Variable(1.0)], batch=0))
+    3
     """
     return translating.run(func, tf.errors.OpError)
 
@@ -39,21 +64,41 @@ def run(func: Function) -> Function:
 class TensorFlowState(VariablesState):
     """An elastic state of ``tf.Variable`` objects and attributes.
 
-    Args:
-        variables: the same number in the same order in every process; None: TensorFlow's global variables.
-        session: None. Accepted because Horovod has it.
-        kwargs: the attributes, with their initial values.
+    Parameters
+    ----------
+    variables : Sequence[tf.Variable] | None
+        The same variables in the same order on every rank; None: TensorFlow's global variables.
+    session : None
+        Accepted because Horovod has it; must be None.
+    kwargs : Any
+        The attributes, with their initial values.
 
-    Raises:
-        ValueError: a session is given, execution is not eager, or there are no variables.
+    Raises
+    ------
+    ValueError
+        A session is passed, execution is not eager, or there are no variables.
+
+    Examples
+    --------
+    >>> weight = tf.Variable(1.0)
+    >>> state = hvd.elastic.TensorFlowState([weight], batch=0)
+    >>> _ = weight.assign(2.0)
+    >>> state.batch = 7
+    >>> state.restore()                                # the last commit, here the initial state
+    >>> float(weight), state.batch
+    (1.0, 0)
     """
 
     def __init__(self, variables: Sequence[tf.Variable] | None = None, session: Any = None, **kwargs: Any) -> None:
         if session is not None or not tf.executing_eagerly():
-            raise ValueError("states are of eager variables: there are none of sessions of TensorFlow 1")
+            raise ValueError(
+                "TensorFlowState needs eager execution and session=None: it does not support TensorFlow 1 sessions"
+            )
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         if not self.variables:
-            raise ValueError("give the variables: eagerly, TensorFlow has no list of them")
+            raise ValueError(
+                "TensorFlowState needs a list of variables: eager TensorFlow has no list of global variables"
+            )
         super().__init__(**kwargs)
 
     def tracked(self) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""Broadcasts of variables and Python objects, allgather of objects, and the replica check for TensorFlow.
+"""Broadcasts of variables and objects, allgather of objects, and the replica check for TensorFlow.
 
 `ringcomm.tensorflow` exports these functions.
 """
@@ -14,7 +14,7 @@ from ringcomm._src.core import _core
 from ringcomm._src.named import objects
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 from ringcomm._src.tensorflow import operations
-from ringcomm._src.training.gradient_lists import named_as, names_of
+from ringcomm._src.training.gradient_lists import names_of, operation_name
 from ringcomm._src.training.replicas import compare_now
 
 
@@ -23,20 +23,41 @@ def broadcast_variables(
 ) -> Any:
     """Assigns the root's values to the variables, all in one operation.
 
-    Args:
-        variables: TensorFlow's or Keras' variables, with the same shapes, dtypes and order on all ranks.
-        root_rank: global rank that provides the values.
-        process_set: the ranks that take part.
-        inplace: accepted because Horovod has it.
+    Parameters
+    ----------
+    variables : Sequence[tf.Variable | keras.Variable]
+        Variables with the same shapes, dtypes and order on all ranks. Strings are skipped.
+    root_rank : int
+        Global rank that provides the values.
+    process_set : ProcessSet
+        The ranks that take part.
+    inplace : bool
+        Accepted because Horovod has it; not used.
 
-    Returns:
+    Returns
+    -------
+    tf.Operation | None
         None in eager mode and in functions; in a graph of TensorFlow 1, the op that assigns.
+
+    Raises
+    ------
+    MismatchError
+        On every rank, if numbers, shapes or dtypes differ.
+    ValueError
+        The root is not in the process set.
+
+    Examples
+    --------
+    >>> weight = tf.Variable([float(hvd.rank())])
+    >>> hvd.broadcast_variables([weight], root_rank=1)
+    >>> weight.numpy().tolist()
+    [1.0]
     """
-    given = [one for one in variables if tf.as_dtype(_dtype(one)) != tf.string]
-    values = [tf.convert_to_tensor(one) for one in given]
-    names = [f"variables.{named_as(i, one)}" for i, one in enumerate(given)]
+    sendable = [variable for variable in variables if tf.as_dtype(_dtype(variable)) != tf.string]
+    values = [tf.convert_to_tensor(variable) for variable in sendable]
+    names = [f"variables.{operation_name(i, variable)}" for i, variable in enumerate(sendable)]
     received = operations.broadcast(values, root_rank, names, True, process_set)
-    assigned = [one.assign(value) for one, value in zip(given, received, strict=True)]
+    assigned = [variable.assign(value) for variable, value in zip(sendable, received, strict=True)]
     in_old_graph = not tf.executing_eagerly() and not tf.inside_function()
     return tf.group(*assigned) if in_old_graph else None
 
@@ -49,25 +70,39 @@ def _dtype(variable: Any) -> Any:
 def check_replicas(
     variables: Sequence[Any], name: str = "variables", process_set: ProcessSet = global_process_set
 ) -> None:
-    """Compares variables between the ranks, for example before rank 0 saves a checkpoint. Collective.
+    """Compares variables between the ranks. Collective.
 
-    Distributed optimizers and tapes compare their variables after the first step and every 1,000 steps. A difference
-    is a warning on rank 0, or, if ``RINGCOMM_REPLICA_CHECK`` is ``error``, a MismatchError on every rank. The message
-    names the variables, the ranks and the largest difference, and counts the calls of this name as steps.
+    Call it, for example, before rank 0 saves a checkpoint. Distributed optimizers and tapes compare
+    their variables after the first step and every 1,000 steps. A difference is a warning on rank 0,
+    or, if ``RINGCOMM_REPLICA_CHECK`` is ``error``, a MismatchError on every rank. The message names
+    the variables, the ranks and the largest difference, and counts the calls of this name as steps.
 
-    Args:
-        variables: TensorFlow's or Keras' variables, with the same shapes on all ranks.
-        name: name of the comparison in messages.
-        process_set: the ranks that compare.
+    Parameters
+    ----------
+    variables : Sequence[tf.Variable | keras.Variable]
+        Variables with the same shapes on all ranks.
+    name : str
+        Name of the comparison in messages.
+    process_set : ProcessSet
+        The ranks that compare.
 
-    Raises:
-        MismatchError: on every rank, if variables differ and the option is ``error``.
-        ValueError: in a graph or a ``tf.function``, which has no values.
+    Raises
+    ------
+    MismatchError
+        On every rank, if variables differ and the option is ``error``.
+    ValueError
+        It is called in a graph or a ``tf.function``.
+
+    Examples
+    --------
+    >>> hvd.check_replicas([tf.Variable([1.0, 2.0])])  # identical on all ranks: no warning
     """
     if not tf.executing_eagerly():
-        raise ValueError("check_replicas compares values, which a graph has not: call it outside of tf.function")
-    given = [one for one in variables if _dtype_name(one) in _core.DTYPES]
-    compare_now(process_set, name, names_of(given), [tf.convert_to_tensor(one).numpy() for one in given])
+        raise ValueError("check_replicas needs values, and a graph has none: call it outside of tf.function")
+    sendable = [variable for variable in variables if _dtype_name(variable) in _core.DTYPES]
+    compare_now(
+        process_set, name, names_of(sendable), [tf.convert_to_tensor(variable).numpy() for variable in sendable]
+    )
 
 
 def _dtype_name(variable: Any) -> str:
@@ -75,7 +110,32 @@ def _dtype_name(variable: Any) -> str:
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Returns the op that assigns the root's values to all global variables, in a graph of TensorFlow 1."""
+    """Returns the op that assigns the root's values to all global variables of TensorFlow 1.
+
+    Parameters
+    ----------
+    root_rank : int
+        Global rank that provides the values.
+
+    Returns
+    -------
+    tf.Operation
+        Run it in a session after the variables are initialised.
+
+    Raises
+    ------
+    RuntimeError
+        Execution is eager: TensorFlow has no list of global variables then.
+
+    Examples
+    --------
+    >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    ...     weight = tf.compat.v1.get_variable("w", initializer=float(hvd.rank()))
+    ...     session.run(tf.compat.v1.global_variables_initializer())
+    ...     session.run(hvd.broadcast_global_variables(root_rank=1))
+    ...     float(session.run(weight))
+    1.0
+    """
     if tf.executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution: use hvd.broadcast_variables(variables, "
@@ -85,7 +145,24 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """A hook that assigns the root's values to all global variables when a session of TensorFlow 1 begins."""
+    """A hook that broadcasts all global variables when a session of TensorFlow 1 begins.
+
+    Parameters
+    ----------
+    root_rank : int
+        Global rank that provides the values.
+    device : str
+        Accepted because Horovod has it; not used.
+
+    Examples
+    --------
+    >>> with tf.Graph().as_default():
+    ...     weight = tf.compat.v1.get_variable("w", initializer=float(hvd.rank()))
+    ...     hooks = [hvd.BroadcastGlobalVariablesHook(root_rank=1)]
+    ...     with tf.compat.v1.train.MonitoredSession(hooks=hooks) as session:
+    ...         float(session.run(weight))
+    1.0
+    """
 
     def __init__(self, root_rank: int, device: str = "") -> None:
         super().__init__()
@@ -106,14 +183,31 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Returns the root's object on every rank: ``obj`` itself on the root, a copy on the other ranks.
+    """Returns the root's object on every rank.
 
-    Args:
-        obj: on the root, any object that pickles (with cloudpickle if it is installed); ignored on the other ranks.
-        root_rank: global rank that provides the object.
-        session: accepted because Horovod has it; not used.
-        name: name of the operation; given on all ranks or on none.
-        process_set: the ranks that take part.
+    Parameters
+    ----------
+    obj : Any
+        On the root, any object that can be pickled (with cloudpickle if it is installed); ignored
+        on the other ranks.
+    root_rank : int
+        Global rank that provides the object.
+    session : Any
+        Accepted because Horovod has it; not used.
+    name : str | None
+        Name of the operation; given on all ranks or on none.
+    process_set : ProcessSet
+        The ranks that take part.
+
+    Returns
+    -------
+    Any
+        ``obj`` itself on the root, a copy on the other ranks.
+
+    Examples
+    --------
+    >>> hvd.broadcast_object({"epoch": 3} if hvd.rank() == 0 else None, root_rank=0)
+    {'epoch': 3}
     """
     return objects.broadcast_object(obj, root_rank, name, process_set, "tensorflow")
 
@@ -121,12 +215,51 @@ def broadcast_object(
 def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
-    """Returns a function that calls :func:`broadcast_object` on an object with these arguments."""
+    """Returns a function that calls :func:`broadcast_object` on an object with these arguments.
+
+    Parameters
+    ----------
+    root_rank, session, name, process_set
+        As for :func:`broadcast_object`.
+
+    Returns
+    -------
+    Callable[[Any], Any]
+        A function of the object.
+
+    Examples
+    --------
+    >>> from_first = hvd.broadcast_object_fn(root_rank=0)
+    >>> from_first(["a", hvd.rank()])
+    ['a', 0]
+    """
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Returns every rank's object, in rank order. ``session`` is accepted because Horovod has it; it is not used."""
+    """Returns every rank's object, in rank order.
+
+    Parameters
+    ----------
+    obj : Any
+        Any object that can be pickled (with cloudpickle if it is installed).
+    session : Any
+        Accepted because Horovod has it; not used.
+    name : str | None
+        Name of the operation; given on all ranks or on none.
+    process_set : ProcessSet
+        The ranks that take part.
+
+    Returns
+    -------
+    list[Any]
+        One object of each rank.
+
+    Examples
+    --------
+    >>> hvd.allgather_object({"rank": hvd.rank()})
+    [{'rank': 0}, {'rank': 1}]
+    """
     return objects.allgather_object(obj, name, process_set, "tensorflow")

@@ -24,7 +24,8 @@ _PART = re.compile(
     r"(?:_\d+)*(?:_rewritten)?$"
 )
 _GRADIENT = re.compile(r"^(__(?:forward|backward)_.*?)(_\d+)*$")
-# Attributes of graphs: counts of nameless operations and of parts that communicate; path of a part.
+# Attributes of graphs: counts of nameless operations, and of branches and loops that communicate;
+# the path of a branch or loop.
 _COUNTS, _PLACE = "_ringcomm_counts", "_ringcomm_place"
 
 Tensors = Sequence[Any]
@@ -35,7 +36,7 @@ def dense(tensors: Tensors) -> list[Any]:
     return [tf.convert_to_tensor(tensor) for tensor in tensors]
 
 
-def _next_in(graph: Any, kind: str) -> int:
+def _next_index(graph: Any, kind: str) -> int:
     counts = getattr(graph, _COUNTS, None)
     if counts is None:
         counts = {}
@@ -47,61 +48,71 @@ def _next_in(graph: Any, kind: str) -> int:
 def _path(graph: Any) -> str:
     """Returns the function's name.
 
-    For a branch, a loop or the gradient of either, adds its index among those of the function that communicate.
+    For a branch, a loop or the gradient of either, adds an index. The index counts the graphs of
+    this kind that communicate, within the outer graph.
     """
     name = getattr(graph, "name", "graph")
     if not _PART.search(name) or getattr(graph, "outer_graph", None) is None:
         return _GRADIENT.sub(r"\1", name)
-    known = getattr(graph, _PLACE, None)
-    if known is None:
+    path = getattr(graph, _PLACE, None)
+    if path is None:
         kind = _PART.search(name)[1]  # type: ignore[index]
-        known = f"{_path(graph.outer_graph)}/{kind}.{_next_in(graph.outer_graph, kind)}"
-        setattr(graph, _PLACE, known)
-    return str(known)
+        path = f"{_path(graph.outer_graph)}/{kind}.{_next_index(graph.outer_graph, kind)}"
+        setattr(graph, _PLACE, path)
+    return str(path)
 
 
-def _otherwise() -> Callable[[], str] | None:
-    """Returns a function that names a nameless operation in a graph by its index within the function; None if eager.
+def _default_name() -> Callable[[], str] | None:
+    """Returns a function that names a nameless operation in a graph; None in eager mode.
 
-    Each trace counts from zero, so ranks may trace a different number of times. Names of tensors are not usable:
-    TensorFlow numbers them, and a rank that prints has more tensors.
+    The name is the operation's index within the traced function.
+
+    Each trace counts from zero, so ranks may trace a different number of times. Names of tensors
+    are not usable: TensorFlow numbers them, and a rank that prints has more tensors.
     """
     if tf.executing_eagerly():
         return None
 
     def name() -> str:
         graph = tf.compat.v1.get_default_graph()
-        return f"{_path(graph)}.{_next_in(graph, 'nameless')}"
+        return f"{_path(graph)}.{_next_index(graph, 'nameless')}"
 
     return name
 
 
 def _describe(
-    collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any
+    collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **parameters: Any
 ) -> Description:
-    names = graph_ops.names(process_set, collective, name, len(tensors), grouped, _otherwise())
-    return Description(process_set, collective, names, tuple(one.dtype.name for one in tensors), **more)
+    names = graph_ops.names(process_set, collective, name, len(tensors), grouped, _default_name())
+    return Description(process_set, collective, names, tuple(tensor.dtype.name for tensor in tensors), **parameters)
 
 
 def _any_rows(tensors: Tensors) -> list[Any]:
     """Returns the shapes of results with unknown first dimensions."""
-    shapes = [one.shape for one in tensors]
-    return [None if one.rank is None else tf.TensorShape([None]).concatenate(one[1:]) for one in shapes]
+    shapes = [tensor.shape for tensor in tensors]
+    return [None if shape.rank is None else tf.TensorShape([None]).concatenate(shape[1:]) for shape in shapes]
 
 
-def _run(collective: int, given: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **more: Any) -> list[Any]:
-    if not given:
+def _run(
+    collective: int, tensors: Tensors, name: Name, grouped: bool, process_set: ProcessSet, **parameters: Any
+) -> list[Any]:
+    if not tensors:
         return []
-    what = _describe(collective, given, name, grouped, process_set, **more)
+    description = _describe(collective, tensors, name, grouped, process_set, **parameters)
     same = collective in (ALLREDUCE, BROADCAST)
-    shapes = [one.shape for one in given] if same else _any_rows(given)
-    return library.run(what, given, [one.dtype for one in given], shapes)
+    shapes = [tensor.shape for tensor in tensors] if same else _any_rows(tensors)
+    return library.run(description, tensors, [tensor.dtype for tensor in tensors], shapes)
 
 
 def allreduce(
-    tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+    tensors: Tensors,
+    name: Name,
+    grouped: bool,
+    reduction: Reduce,
+    process_set: ProcessSet,
+    algorithm: str | None = None,
 ) -> list[Any]:
-    return _run(ALLREDUCE, dense(tensors), name, grouped, process_set, how=how, algorithm=algorithm)
+    return _run(ALLREDUCE, dense(tensors), name, grouped, process_set, how=reduction, algorithm=algorithm)
 
 
 def broadcast(
@@ -118,34 +129,39 @@ def allgather(
 
 
 def reducescatter(
-    tensors: Tensors, name: Name, grouped: bool, how: Reduce, process_set: ProcessSet, algorithm: str | None = None
+    tensors: Tensors,
+    name: Name,
+    grouped: bool,
+    reduction: Reduce,
+    process_set: ProcessSet,
+    algorithm: str | None = None,
 ) -> list[Any]:
-    given = dense(tensors)
-    _require_rows("reducescatter", given)
-    return _run(REDUCESCATTER, given, name, grouped, process_set, how=how, algorithm=algorithm)
+    tensors = dense(tensors)
+    _require_rows("reducescatter", tensors)
+    return _run(REDUCESCATTER, tensors, name, grouped, process_set, how=reduction, algorithm=algorithm)
 
 
 def alltoall(
     tensor: Any, splits: Any, name: str | None, process_set: ProcessSet, algorithm: str | None = None
 ) -> list[Any]:
     """Returns [received rows], and with splits [received rows, row count from each rank]."""
-    given = dense([tensor])
-    _require_rows("alltoall", given)
-    what = _describe(ALLTOALL, given, name, False, process_set, splits=splits is not None, algorithm=algorithm)
-    shapes = _any_rows(given)
+    tensors = dense([tensor])
+    _require_rows("alltoall", tensors)
+    description = _describe(ALLTOALL, tensors, name, False, process_set, splits=splits is not None, algorithm=algorithm)
+    shapes = _any_rows(tensors)
     if splits is None:
-        return library.run(what, given, [given[0].dtype], shapes)
+        return library.run(description, tensors, [tensors[0].dtype], shapes)
     rows = tf.convert_to_tensor(splits)
     if rows.dtype not in (tf.int32, tf.int64):
         raise ValueError(f"alltoall: splits must be a vector of int32 or int64, not of {rows.dtype.name}")
-    return library.run(what, [*given, rows], [given[0].dtype, tf.int32], [*shapes, [process_set.size()]])
+    return library.run(description, [*tensors, rows], [tensors[0].dtype, tf.int32], [*shapes, [process_set.size()]])
 
 
 def _require_rows(collective: str, tensors: Tensors) -> None:
-    if any(one.shape.rank == 0 for one in tensors):
-        raise ValueError(f"{collective} works along the first dimension; the array has none")
+    if any(tensor.shape.rank == 0 for tensor in tensors):
+        raise ValueError(f"{collective} needs a tensor with a first dimension, not a scalar")
 
 
 def barrier(process_set: ProcessSet) -> None:
-    names = graph_ops.names(process_set, BARRIER, None, 1, False, _otherwise())
+    names = graph_ops.names(process_set, BARRIER, None, 1, False, _default_name())
     library.run(Description(process_set, BARRIER, names, ()), [], [], [])

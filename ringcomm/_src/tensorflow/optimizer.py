@@ -1,6 +1,7 @@
 """Optimizers that reduce gradients over all ranks before each step, for ``ringcomm.tensorflow``.
 
-This module wraps optimizers of TensorFlow 1, and passes Keras' to :mod:`ringcomm.keras`.
+This module wraps optimizers of TensorFlow 1, and passes Keras' optimizers to
+:mod:`ringcomm.keras`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ringcomm._src.tensorflow.reduction import GradientReduction
 
 
 class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
-    """A wrapper around an optimizer of TensorFlow 1, which reduces gradients when they are computed."""
+    """A wrapper around an optimizer of TensorFlow 1 that reduces gradients after computing them."""
 
     def __init__(
         self, optimizer: Any, name: str, use_locking: bool, reduction: GradientReduction, aggregation: Any
@@ -44,7 +45,11 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         def apply() -> Any:
             return self._optimizer.apply_gradients(pairs, *args, **kwargs)
 
-        return apply() if self._aggregation is None else self._aggregation.apply(apply, [one for one, _ in pairs])
+        return (
+            apply()
+            if self._aggregation is None
+            else self._aggregation.apply(apply, [gradient for gradient, _ in pairs])
+        )
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
         return self._optimizer.get_slot(*args, **kwargs)
@@ -74,29 +79,54 @@ def DistributedOptimizer(
     scale_local_gradients: bool = True,
     algorithm: str | None = None,
 ) -> Any:
-    """Returns an optimizer like ``optimizer`` that applies gradients reduced over all ranks.
+    """Returns an optimizer that applies gradients reduced over all ranks.
 
-    Args:
-        optimizer: a ``tf.compat.v1.train.Optimizer``, or a Keras optimizer, which is passed to
-            :func:`ringcomm.keras.DistributedOptimizer`.
-        name, use_locking: arguments of an optimizer of TensorFlow 1.
-        backward_passes_per_step: number of passes whose gradients a rank adds up before it reduces them.
-        average_aggregated_gradients: divide the sum of these passes by their number.
+    Parameters
+    ----------
+    optimizer : tf.compat.v1.train.Optimizer | keras.optimizers.Optimizer
+        The optimizer to wrap. A Keras optimizer is passed to
+        :func:`ringcomm.keras.DistributedOptimizer`, which changes it in place.
+    name, use_locking
+        Arguments of an optimizer of TensorFlow 1.
+    backward_passes_per_step : int
+        Number of passes whose gradients a rank adds up before it reduces them.
+    average_aggregated_gradients : bool
+        Divide the sum of these passes by their number.
 
+    Returns
+    -------
+    tf.compat.v1.train.Optimizer | keras.optimizers.Optimizer
+        An optimizer with the methods of ``optimizer``.
+
+    Raises
+    ------
+    ValueError
+        ``backward_passes_per_step`` is not positive, or arguments contradict each other.
+
+    Notes
+    -----
     The other arguments are those of :func:`DistributedGradientTape`.
+
+    Examples
+    --------
+    >>> optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.5))
+    >>> weight = tf.keras.Variable([1.0])
+    >>> optimizer.apply([tf.constant([float(hvd.rank())])], [weight])      # mean gradient: 0.5
+    >>> weight.numpy().tolist()
+    [0.75]
     """
     if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
         from ringcomm._src.keras import optimizer as keras  # imports Keras only when it is used
 
-        how: tuple[Any, ...] = compression, sparse_as_dense, gradient_predivide_factor, op
-        how += backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set
-        how += scale_local_gradients, algorithm
-        return keras.DistributedOptimizer(optimizer, name, device_dense, device_sparse, *how)
+        options: tuple[Any, ...] = compression, sparse_as_dense, gradient_predivide_factor, op
+        options += backward_passes_per_step, average_aggregated_gradients, num_groups, groups, process_set
+        options += scale_local_gradients, algorithm
+        return keras.DistributedOptimizer(optimizer, name, device_dense, device_sparse, *options)
     if backward_passes_per_step <= 0:
         raise ValueError(f"backward_passes_per_step must be positive, not {backward_passes_per_step}")
-    called = name or f"Distributed{type(optimizer).__name__}"
-    among = num_groups, groups, process_set, scale_local_gradients, algorithm
-    reduction = GradientReduction(called, op, compression, sparse_as_dense, gradient_predivide_factor, *among)
+    full_name = name or f"Distributed{type(optimizer).__name__}"
+    grouping = num_groups, groups, process_set, scale_local_gradients, algorithm
+    reduction = GradientReduction(full_name, op, compression, sparse_as_dense, gradient_predivide_factor, *grouping)
     passes = backward_passes_per_step
     aggregation = LocalAggregation(passes, average_aggregated_gradients, reduction) if passes > 1 else None
-    return _DistributedOptimizer(optimizer, called, use_locking, reduction, aggregation)
+    return _DistributedOptimizer(optimizer, full_name, use_locking, reduction, aggregation)

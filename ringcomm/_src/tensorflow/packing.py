@@ -1,4 +1,4 @@
-"""Pickling of TensorFlow's tensors in commits of elastic states, which copies their memory only once.
+"""Pickling of TensorFlow's tensors in commits of elastic states, which copies memory only once.
 
 Importing this module registers it.
 """
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ringcomm._src.elastic.member.packing import put_together, register, take_apart
+from ringcomm._src.elastic.member.packing import array_from_parts, array_to_parts, register
 
 
 def _reduce(tensor: tf.Tensor) -> Any:
     if tensor.dtype == tf.string or not tensor.shape.rank:  # small; asarray does not accept all of them
         return tf.constant, (tensor.numpy(), tensor.dtype)
-    return _rebuild, take_apart(np.asarray(tensor))
+    return _rebuild, array_to_parts(np.asarray(tensor))
 
 
 def _rebuild(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> tf.Tensor:
-    return tf.constant(put_together(memory, dtype, shape))
+    return tf.constant(array_from_parts(memory, dtype, shape))
 
 
 register(tf.Tensor, _reduce)

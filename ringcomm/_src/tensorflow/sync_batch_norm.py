@@ -17,20 +17,39 @@ from ringcomm._src.training.gradient_lists import unnumbered
 
 @keras.saving.register_keras_serializable("ringcomm")
 class SyncBatchNormalization(keras.layers.BatchNormalization):
-    """Batch normalisation by mean and variance over all ranks' batches, which may have different sizes.
+    """A layer of batch normalisation with mean and variance over all ranks' batches.
 
-    It is a drop-in for ``keras.layers.BatchNormalization`` on the TensorFlow backend. Gradients flow through the shared
-    statistics. In inference, on one rank, and on ranks outside the process set it is the ordinary batch normalisation.
-    Ranks must run the layer the same number of times, in the same order.
+    It replaces ``keras.layers.BatchNormalization`` on the TensorFlow backend. Batches may have
+    different sizes. Gradients flow through the shared statistics. In inference, on one rank, and on
+    ranks outside the process set it is ordinary batch normalisation. Ranks must run the layer the
+    same number of times, in the same order.
 
-    Args:
-        process_set: the ranks that share statistics. A configuration stores the list of ranks.
-        fused: accepted because Horovod has it; must be False.
+    Parameters
+    ----------
+    process_set : ProcessSet
+        The ranks that share statistics. A configuration stores the list of ranks.
+    fused : bool | None
+        Accepted because Horovod has it; must be False.
+    args, kwargs : Any
+        Arguments of ``keras.layers.BatchNormalization``.
 
-    The other arguments are those of ``keras.layers.BatchNormalization``.
+    Raises
+    ------
+    ValueError
+        ``fused`` is True or None; or a configuration lists ranks that are no process set of this
+        job.
 
-    Raises:
-        ValueError: ``fused`` is True; or a configuration lists ranks that are no process set of this job.
+    Notes
+    -----
+    Source: Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing sample
+    variances".
+
+    Examples
+    --------
+    >>> layer = hvd.SyncBatchNormalization(momentum=0.0)
+    >>> y = layer(tf.constant([[2.0 * hvd.rank()]]), training=True)        # batches [0] and [2]
+    >>> layer.moving_mean.numpy().tolist()
+    [1.0]
     """
 
     def __init__(
@@ -48,10 +67,14 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> SyncBatchNormalization:
         ranks = config.get("process_set")
-        known = () if ranks is None else global_process_set.session().sets
-        process_set = next((one for one in known if one.ranks == ranks), None) if ranks else global_process_set
+        process_sets = () if ranks is None else global_process_set.session().sets
+        process_set = (
+            next((known for known in process_sets if known.ranks == ranks), None) if ranks else global_process_set
+        )
         if process_set is None:
-            raise ValueError(f"SyncBatchNormalization: no process set has the ranks {ranks}: add_process_set({ranks})")
+            raise ValueError(
+                f"SyncBatchNormalization: no process set has the ranks {ranks}; call add_process_set({ranks})"
+            )
         return cls(**{**config, "process_set": process_set})
 
     def _moments(self, inputs: Any, mask: Any) -> Any:
@@ -71,11 +94,10 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         )
         counts, means, all_squares = tf.unstack(ranks, 3, axis=1)
         total = tf.reduce_sum(counts, 0)
-        # Source: Chan et al. (1979), "Updating formulae and a pairwise algorithm for computing
-        # sample variances". Means are relative to the first rank's, so that the summands are small.
-        apart = means - means[0]
-        shift = tf.reduce_sum(counts * apart, 0) / total
-        return means[0] + shift, tf.reduce_sum(all_squares + counts * (apart - shift) ** 2, 0) / total
+        # Means are relative to the first rank's, so that the summands are small.
+        offsets = means - means[0]
+        shift = tf.reduce_sum(counts * offsets, 0) / total
+        return means[0] + shift, tf.reduce_sum(all_squares + counts * (offsets - shift) ** 2, 0) / total
 
     @staticmethod
     def _broadcast_over(mean: Any, axes: Any) -> Any:

@@ -18,22 +18,56 @@ def _make_subgraph(f: Callable[..., Any]) -> Any:
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
     """Caches results by arguments, with separate entries for eager mode and for graphs."""
-    known: dict[Any, Any] = {}
+    cached: dict[Any, Any] = {}
 
     def wrapper(*args: Any) -> Any:
         key = args, _executing_eagerly()
-        if key not in known:
-            known[key] = f(*args)
-        return known[key]
+        if key not in cached:
+            cached[key] = f(*args)
+        return cached[key]
 
     return wrapper
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """Converts variables to references and lists to tuples, for use as a cache key."""
-    return tuple(vars_to_refs(one) for one in vars) if isinstance(vars, list) else vars.ref()
+    """Converts variables to references and lists to tuples, for use as a cache key.
+
+    Parameters
+    ----------
+    vars : tf.Variable | list
+        A variable, or a nested list of variables.
+
+    Returns
+    -------
+    Reference | tuple
+        A hashable value.
+
+    Examples
+    --------
+    >>> weight = tf.Variable(1.0)
+    >>> hvd.refs_to_vars(hvd.vars_to_refs([weight]))[0] is weight
+    True
+    """
+    return tuple(vars_to_refs(variable) for variable in vars) if isinstance(vars, list) else vars.ref()
 
 
 def refs_to_vars(refs: Any) -> Any:
-    """Undoes :func:`vars_to_refs`."""
-    return [refs_to_vars(one) for one in refs] if isinstance(refs, tuple) else refs.deref()
+    """Reverses :func:`vars_to_refs`.
+
+    Parameters
+    ----------
+    refs : Reference | tuple
+        The result of :func:`vars_to_refs`.
+
+    Returns
+    -------
+    tf.Variable | list
+        A variable, or a nested list of variables.
+
+    Examples
+    --------
+    >>> weight = tf.Variable(1.0)
+    >>> hvd.refs_to_vars(weight.ref()) is weight
+    True
+    """
+    return [refs_to_vars(ref) for ref in refs] if isinstance(refs, tuple) else refs.deref()

@@ -1,4 +1,4 @@
-"""The optimizer of ``DistributedOptimizer(op=Adasum)``, which reduces changes of parameters instead of gradients.
+"""The optimizer of ``DistributedOptimizer(op=Adasum)``, which reduces changes of parameters.
 
 Every rank takes the optimizer's step on its local gradients. Adasum combines the changes of the
 parameters, each parameter as one vector. The result is added to the values from before the step.
@@ -20,10 +20,10 @@ from ringcomm._src.torch import loss_scaling
 from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.compression import parts_of
-from ringcomm._src.torch.hooked import TOO_OFTEN, HookedParameters
+from ringcomm._src.torch.hooked import TOO_MANY_PASSES, HookedParameters
 from ringcomm._src.torch.replicas import ReplicaCheck
-from ringcomm._src.torch.slot import QUIET, Slot
-from ringcomm._src.torch.wrapped import DistributedOptimizerBase, require_closure, taking_the_step
+from ringcomm._src.torch.slot import NO_GRADIENT, Slot
+from ringcomm._src.torch.wrapped import DistributedOptimizerBase, delegating_step, require_closure
 from ringcomm._src.training.plan_agreement import require_equal_texts
 
 
@@ -36,26 +36,26 @@ class DeltaReducer(HookedParameters):
         super().__init__(parameters)
 
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
-        if slot.state == QUIET:
+        if slot.state == NO_GRADIENT:
             slot.begin(0)
-        if self.in_nested_backward():  # gradients come in parts, and no part is marked as the last one
+        if self.in_nested_backward():  # the gradient may be computed in parts, and no part is marked as the last one
             return
         slot.count_pass(gradient)
         if slot.passes > self.settings.passes:
-            raise AssertionError(TOO_OFTEN.format(name=slot.name))
+            raise AssertionError(TOO_MANY_PASSES.format(name=slot.name))
 
     @torch.no_grad()
     def step(self, local_step: Callable[[], Any]) -> Any:
-        """Takes the local step and applies the combined change on every rank. Returns the step's result.
+        """Takes the local step and applies the combined change. Returns the step's result.
 
-        If it raises, the parameters have their values from before the step.
+        If the step or the reduction raises, the parameters keep their values from before the step.
         """
         self.refuse_capture()
         self.hook_new()
         self.claim()
-        texts = [self.settings.text(), *(slot.watched().text for slot in self._slots)]
-        name, asks = f"{self.settings.name}.deltas", self.replicas.due
-        self.replicas.step(self._slots, require_equal_texts(texts, name, self.settings.process_set, asks=asks))
+        texts = [self.settings.text(), *(slot.describe().text for slot in self._slots)]
+        name, flag = f"{self.settings.name}.deltas", self.replicas.due
+        self.replicas.step(self._slots, require_equal_texts(texts, name, self.settings.process_set, flag=flag))
         parameters = [slot.parameter.detach() for slot in self._slots]
         starts = [parameter.clone() for parameter in parameters]
         try:
@@ -87,17 +87,17 @@ class DistributedAdasumOptimizer(DistributedOptimizerBase):
     _reducer: DeltaReducer
 
     def synchronize(self) -> None:
-        """Does nothing: gradients are not reduced; ``step()`` reduces the changes of the parameters."""
+        """Does nothing: ``step()`` reduces the changes of the parameters, not gradients."""
 
     def skip_synchronize(self) -> NoReturn:
         """Raises AssertionError, as in Horovod: there is nothing to skip."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 
-    _step_supports_amp_scaling = True  # torch.amp.GradScaler leaves overflows to step(), which shares them
+    _step_supports_amp_scaling = True  # torch.amp.GradScaler lets step() handle overflows
 
-    @taking_the_step
+    @delegating_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Takes the optimizer's step on this rank's gradients, and combines the changes of all ranks by Adasum.
+        """Takes a step on this rank's gradients, and combines the ranks' changes by Adasum.
 
         The optimizer evaluates a ``closure`` as often as it needs, on this rank alone.
         ``torch.amp.GradScaler.step`` passes ``grad_scaler``: all ranks skip the step if any rank
@@ -114,7 +114,7 @@ class DistributedAdasumOptimizer(DistributedOptimizerBase):
         return self._reducer.step(lambda: self._base.step(self, *arguments, **kwargs))
 
     def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
-        if optimizer is not self:  # this optimizer itself may step on this rank's gradients
+        if optimizer is not self:  # this optimizer's own step uses unreduced gradients, as intended
             DistributedOptimizerBase._before_step_of(self, optimizer, parameters)
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:

@@ -23,7 +23,7 @@ from ringcomm._src.training.bucket_limits import Limits
 
 @dataclass
 class Settings:
-    """Arguments of DistributedOptimizer, and the names, scales and formats that follow from them."""
+    """Arguments of DistributedOptimizer, and names, scales and formats that follow from them."""
 
     op: Any
     predivide: float
@@ -33,9 +33,9 @@ class Settings:
     sparse_as_dense: bool
     process_set: Any
     limits: Limits
-    algorithm: str | None = None  # None: RINGCOMM_ALGORITHM's, or chosen by the core
+    algorithm: str | None = None  # None: RINGCOMM_ALGORITHM, or the core's choice
     units: Units = field(default_factory=Units, repr=False)  # units of the gradients, which a loss scale changes
-    before_travel: list[Any] = field(default_factory=list, repr=False)  # GradientTransforms, in order
+    transforms: list[Any] = field(default_factory=list, repr=False)  # GradientTransforms, in order
     key: int = 0  # hash of the parameters' names and shapes (key_of)
     _numbers: Iterator[int] | None = field(default=None, repr=False)
     _number: int = 0
@@ -45,10 +45,10 @@ class Settings:
 
     @property
     def number(self) -> int:
-        """Number of this optimizer among those of the process set since the set was added; equal on all its ranks.
+        """Number of this optimizer in the process set, equal on all its ranks.
 
-        Threads create optimizers in different orders on different ranks. There the key of the
-        parameters' names and shapes identifies the optimizer.
+        Threads other than the main thread may create optimizers in different orders on different
+        ranks. Their optimizers have numbers that contain `key`.
         """
         if self._numbers is not self.process_set.optimizers:
             self._numbers = self.process_set.optimizers
@@ -66,15 +66,16 @@ class Settings:
         """Returns the factors that multiply gradients before and after the sum."""
         return (1.0 / self.predivide, self.predivide) if self.op == Average else (1.0, 1.0)
 
-    def worth(self) -> float:
-        """Returns the factor from an encoder's residual to units of the reduced gradient."""
+    def residual_scale(self) -> float:
+        """Returns the factor that converts an encoder's residual to units of the reduced gradient."""
         return self.scales()[1] / (self.process_set.size() if self.op == Average else 1)
 
     def text(self) -> str:
         """Returns a text of these settings that must be equal on all ranks."""
         return (
-            f"op {self.op}, gradient_predivide_factor {self.predivide}, compression {self._compression_text()}, "
-            f"sparse_as_dense {self.sparse_as_dense}, algorithm {self.algorithm}"
+            f"op {getattr(self.op, 'name', self.op)}, gradient_predivide_factor {self.predivide}, "
+            f"compression {self._compression_text()}, sparse_as_dense {self.sparse_as_dense}, "
+            f"algorithm {self.algorithm}"
         )
 
     def _compression_text(self) -> str:
@@ -89,10 +90,10 @@ class Settings:
         return format_of(self.compression, name, parameter)
 
     def by_name(self) -> Parts:
-        """Returns the compression of gradients that are reduced one by one.
+        """Returns the compression of gradients that are not in a bucket.
 
-        Formats with error feedback store their residuals per bucket, so here they are replaced by
-        none.
+        Formats with error feedback store their residuals per bucket, so these gradients are sent
+        uncompressed instead.
         """
         return Parts(None, NoneCompressor) if is_lossy(self.compression) else parts_of(self.compression)
 
@@ -110,7 +111,7 @@ def format_text(wire: WireFormat | torch.dtype | None) -> str:
 
 def check_compression(compression: Any, op: Any) -> None:
     if is_lossy(compression) and op not in (Average, Sum):
-        raise ValueError(f"compression={compression}: only sums and averages can travel so, not {op}")
+        raise ValueError(f"compression={compression} supports sums and averages, not op={getattr(op, 'name', op)}")
 
 
 def warn_of_unused(compression: Any, names: list[tuple[str, torch.Tensor]]) -> None:
@@ -118,32 +119,32 @@ def warn_of_unused(compression: Any, names: list[tuple[str, torch.Tensor]]) -> N
     unused = unused_patterns(compression, (name for name, _ in names))
     if unused:
         warnings.warn(
-            f"compression: no parameter's name fits {', '.join(map(repr, unused))}. The names are those of "
-            f"named_parameters, such as {', '.join(repr(name) for name, _ in names[:3])}",
+            f"compression: no parameter name matches {', '.join(map(repr, unused))}. The names are those in "
+            f"named_parameters, for example {', '.join(repr(name) for name, _ in names[:3])}",
             stacklevel=3,
         )
 
 
 def require_host(wire: Any, parameter: torch.Tensor) -> None:
-    """Raises ValueError if the format works in host memory only and the parameter is on a device."""
+    """Raises ValueError if the format needs host memory and the parameter is on a device."""
     if isinstance(wire, PowerSGD) and not parameter.is_cpu:
         raise ValueError(
-            f"compression={wire}: the factors of gradients on {parameter.device} are not made there. Take "
+            f"compression={wire} works on gradients in CPU memory only, not on {parameter.device}. Use "
             "hvd.Compression.int8, int4, onebit or topk for a model on a GPU, or keep the model on the CPU"
         )
 
 
-def leaves_much_out(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
+def drops_most(compression: Any, names: list[tuple[str, torch.Tensor]]) -> bool:
     """Returns True if gradients are sent as signs, or only few of their elements are sent."""
     if not is_lossy(compression):
         return False
-    return any(isinstance(format_of(compression, *one), OneBit | TopK | Threshold) for one in names)
+    return any(isinstance(format_of(compression, *named), OneBit | TopK | Threshold) for named in names)
 
 
 def names_of(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, torch.Tensor]] | None
 ) -> list[tuple[str, torch.Tensor]]:
-    """Returns the optimizer's parameters with their names: checked ones from the caller, or generated ones."""
+    """Returns the optimizer's parameters with the caller's names (checked) or generated names."""
     in_groups = [p for group in optimizer.param_groups for p in group["params"]]
     if named_parameters is None:
         return [
@@ -153,18 +154,19 @@ def names_of(
         ]
     named = list(named_parameters)
     if any(not isinstance(pair, tuple) for pair in named):
-        raise ValueError("named_parameters takes (name, parameter) tuples, as model.named_parameters() gives them")
-    twice = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
-    if twice:
-        raise ValueError(f"named_parameters has these names more than once: {', '.join(twice)}")
+        raise ValueError("named_parameters must be (name, parameter) tuples, as model.named_parameters() returns them")
+    duplicates = sorted(name for name, count in Counter(name for name, _ in named).items() if count > 1)
+    if duplicates:
+        raise ValueError(f"named_parameters has these names more than once: {', '.join(duplicates)}")
     names = {id(p): name for name, p in named}
-    without = [p for p in in_groups if id(p) not in names]
-    if without:
+    unnamed = [p for p in in_groups if id(p) not in names]
+    if unnamed:
         raise ValueError(
-            "named_parameters leaves out parameters of the optimizer, of shapes "
-            + ", ".join(str(tuple(p.shape)) for p in without)
+            "named_parameters does not contain these parameters of the optimizer, given by their shapes: "
+            + ", ".join(str(tuple(p.shape)) for p in unnamed)
         )
-    # Order of the groups. named_parameters may hold more parameters, in another order.
+    # The result has the order of the groups. named_parameters may have another order, and more
+    # parameters.
     return [(names[id(p)], p) for p in in_groups]
 
 
@@ -178,7 +180,7 @@ def check_groups(groups: Any) -> None:
     seen: set[int] = set()
     for parameter in itertools.chain.from_iterable(groups):
         if not isinstance(parameter, torch.Tensor):
-            raise ValueError("groups must hold tensors")
+            raise ValueError("groups must contain tensors only")
         if id(parameter) in seen:
             raise ValueError("a parameter is in groups more than once")
         seen.add(id(parameter))

@@ -3,14 +3,14 @@
 `Operations` holds the non-blocking forms; ``synchronize(handle)`` waits for their results.
 Autograd's forms (`autograd`) are built on them.
 
-Tensors are in CPU memory or on a CUDA device; one group may mix both. Results are in the memory of
-their inputs. On a device, an operation starts after the work that the current stream holds.
-``synchronize`` makes the stream that is current then wait; the host does not wait for the device.
+Tensors are in CPU memory or on a CUDA device; one group may mix both. A result is on the device of
+its input. On a GPU, an operation starts after the pending work of the current stream.
+``synchronize`` makes the current stream wait for the result; the host does not wait for the GPU.
 
 Contiguous tensors are not copied; other tensors are. ``name`` identifies the operation on all ranks
-(None: numbered in the order of the calls). A name that is in flight already raises ValueError.
+(None: numbered in the order of the calls). A name that is already in flight raises ValueError.
 ``process_set`` limits the operation to its ranks. In-place forms write to the tensor's memory and
-return the tensor; autograd does not see that.
+return the tensor; autograd does not record these changes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,33 @@ class Operations(collectives.Operations[Tensor]):
         process_set: Any = global_process_set,
         algorithm: str | None = None,
     ) -> Handle[tuple[Tensor, Tensor]]:
-        """Sends rows of the first dimension to each rank.
+        """Sends rows of the first dimension to each rank; the non-blocking form of ``alltoall``.
 
-        The result is (rows received, number of rows from each rank). If ``splits`` is a tensor, the
-        numbers have its dtype.
+        Parameters
+        ----------
+        tensor : torch.Tensor
+            Rows to send, in the order of the ranks.
+        splits : Sequence[int] | torch.Tensor | None
+            Number of rows for each rank; None: equal numbers.
+        name : str | None
+            Identifies the operation on all ranks; None: numbered in the order of the calls.
+        process_set : ProcessSet
+            The ranks that take part.
+        algorithm : str | None
+            Algorithm of the exchange; None: chosen by the core.
+
+        Returns
+        -------
+        Handle
+            Its result is (rows received, number of rows from each rank). If ``splits`` is a tensor,
+            the numbers have the dtype of ``splits``.
+
+        Examples
+        --------
+        >>> handle = hvd.alltoall_async(torch.tensor([0, 1]) + 2 * rank, splits=[1, 1])
+        >>> rows, counts = hvd.synchronize(handle)
+        >>> bool((rows == torch.tensor([rank, 2 + rank])).all())
+        True
         """
         if not isinstance(splits, torch.Tensor):
             return super().alltoall_async(tensor, splits, name, process_set, algorithm)
@@ -86,21 +109,44 @@ class SparseHandle:
 def sparse_allreduce_async(
     tensor: Tensor, name: str | None, op: Any, process_set: Any = global_process_set
 ) -> SparseHandle:
-    """Sums or averages sparse COO tensors. Call the returned handle (or ``synchronize`` it) to get the result.
+    """Sums or averages sparse COO tensors, by gathering the entries of all ranks.
 
-    The entries of all ranks are gathered. Entries with the same index are added when the result is
-    coalesced.
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        A sparse COO tensor; the shape must be equal on all ranks.
+    name : str | None
+        Identifies the operation on all ranks; None: numbered in the order of the calls.
+    op : Op
+        ``Sum`` or ``Average``.
+    process_set : ProcessSet
+        The ranks that take part.
 
-    Raises:
-        ValueError: the tensor is dense, or ``op`` is neither Sum nor Average.
+    Returns
+    -------
+    SparseHandle
+        Call it, or pass it to ``synchronize``, to get the result. The result is not coalesced;
+        ``coalesce()`` adds entries with the same index.
+
+    Raises
+    ------
+    ValueError
+        The tensor is dense, or ``op`` is neither Sum nor Average.
+
+    Examples
+    --------
+    >>> mine = torch.sparse_coo_tensor([[rank, 2]], [1.0, 1.0], (3,), check_invariants=True)
+    >>> handle = hvd.sparse_allreduce_async(mine, name="sparse", op=hvd.Sum)
+    >>> hvd.synchronize(handle).to_dense().tolist()
+    [1.0, 1.0, 2.0]
     """
     if not tensor.is_sparse:
         raise ValueError("sparse_allreduce_async takes sparse COO tensors; use allreduce_async for dense ones")
     op = core_op(op)
     if op not in (Sum, Average):
-        raise ValueError(f"sparse_allreduce_async adds or averages; there is no {op.name} of sparse tensors")
-    # torch stores indices as (dimension, entry). Gathering joins first dimensions, so entries must
-    # come first.
+        raise ValueError(f"sparse_allreduce_async supports op Sum and Average, not {op.name}")
+    # torch stores indices as (dimension, entry). Gathering joins the first dimensions, so the first
+    # dimension must be that of entries.
     parts = [tensor._indices().t().contiguous(), tensor._values()]
 
     def finish(indices: Tensor, values: Tensor) -> Tensor:
@@ -114,18 +160,53 @@ _HANDLES = (InPlaceHandle, Handle, SparseHandle)
 
 
 def poll(handle: Any) -> bool:
-    """Returns True if ``synchronize(handle)`` would return immediately. ValueError for other objects."""
+    """Returns True if ``synchronize(handle)`` would return immediately.
+
+    Parameters
+    ----------
+    handle : Handle
+        A handle that a non-blocking operation has returned.
+
+    Raises
+    ------
+    ValueError
+        The object is no handle.
+
+    Examples
+    --------
+    >>> handle = hvd.allreduce_async(torch.ones(2), name="polled")
+    >>> while not hvd.poll(handle):
+    ...     pass  # compute
+    >>> hvd.synchronize(handle).tolist()
+    [1.0, 1.0]
+    """
     if not isinstance(handle, _HANDLES):
         raise ValueError(f"expected a handle that an operation has returned, not {handle!r}")
     return handle.test()
 
 
 def synchronize(handle: Any) -> Any:
-    """Waits for an operation and returns its result: a tensor, a list for grouped forms, a pair for alltoall.
+    """Waits for an operation and returns its result.
 
-    Returns None for an object that is no handle.
+    Parameters
+    ----------
+    handle : Handle
+        A handle that a non-blocking operation has returned.
 
-    Raises:
-        HorovodInternalError: (or a more specific subclass) the operation failed.
+    Returns
+    -------
+    torch.Tensor | list[torch.Tensor] | tuple[torch.Tensor, torch.Tensor] | None
+        A list for grouped operations, a pair for alltoall. None if the object is no handle.
+
+    Raises
+    ------
+    HorovodInternalError
+        The operation failed. The error may be of a more specific subclass.
+
+    Examples
+    --------
+    >>> handle = hvd.allreduce_async(torch.ones(2), name="waited", op=hvd.Sum)
+    >>> hvd.synchronize(handle).tolist()
+    [2.0, 2.0]
     """
     return handle.wait() if isinstance(handle, _HANDLES) else None

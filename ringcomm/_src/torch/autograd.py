@@ -1,16 +1,18 @@
 """Collectives that autograd can differentiate, to any order.
 
 `with_gradients` holds the public operations of ``ringcomm.torch``; the classes are the autograd
-functions behind them. All take any number of tensors; ``grouped`` distinguishes a group of one from
-a single tensor.
+functions behind them. Reductions and all-gathers take any number of tensors; ``grouped``
+distinguishes a group of one tensor from a single tensor.
 
-The gradients are Horovod's: the gradient of a collective is averaged over the ranks (summed for a
-sum by reducescatter). So ranks with separate losses train on the mean of these losses. Min, Max and
-Product have their true derivatives: the gradients of all ranks are summed, and each rank gets the
-share that its tensor has in the result. Ranks that tie for an extreme share equally.
+The gradients are Horovod's. The gradient of an all-reduce by Sum or Average is reduced by the same
+op. Gradients of all-gathers and broadcasts are averaged over the ranks. The gradients of a
+reduce-scatter are gathered, and for a Sum multiplied by the number of ranks. Min, Max and Product
+have their true derivatives: the gradients of all ranks are summed, and each rank multiplies the sum
+by the derivative of the result with respect to its tensor. If several ranks have the minimum or
+maximum, they share the gradient equally.
 
 Backward must reach the collectives in the same order on all ranks, as it does if all ranks run the
-same model. Data sent to a rank that has joined is lost, so its gradient is zero.
+same model. Data sent to a rank that has joined is lost, so the gradient of this data is zero.
 
 Every backward consists of these collectives, so it can be differentiated again.
 """
@@ -24,10 +26,10 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from ringcomm._src.arrays.rows import part
+from ringcomm._src.arrays.rows import even_part
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.base.ops import Adasum, Average, Max, Min, Product, Sum
-from ringcomm._src.compression.compression import compressed
+from ringcomm._src.compression.compression import reduce_compressed
 from ringcomm._src.named.reductions import Reduction
 from ringcomm._src.torch.asynchronous import Operations, check, operations
 from ringcomm._src.torch.compression import parts_of
@@ -38,8 +40,8 @@ Tensor = torch.Tensor
 class Collective(torch.autograd.Function):
     """An autograd function around a collective. Call ``run`` instead of ``apply``.
 
-    ``apply`` takes 40 us longer for a Function with a ``setup_context``, which only transforms of
-    torch.func need.
+    Only the transforms of torch.func need a separate ``setup_context``. ``run`` avoids it if no
+    transform is active, because with a ``setup_context`` ``apply`` takes 40 us longer.
     """
 
     _eager: type[torch.autograd.Function]
@@ -63,21 +65,21 @@ class Collective(torch.autograd.Function):
         return cls._eager.apply(*inputs)
 
 
-def _lost(like: Tensor, rows: int) -> Tensor:
+def _zero_rows(like: Tensor, rows: int) -> Tensor:
     """Returns zeros: the gradient of rows that were sent to a rank that has joined."""
     return like.new_zeros((rows, *like.shape[1:]))
 
 
-def _spread(gathered: Tensor, rows: int, here: Sequence[int], size: int) -> Tensor:
-    """Returns the gathered shares of the ranks `here`, and zeros for the ranks that have joined."""
-    shares = [part(rows, size, rank) for rank in range(size)]
-    pieces = iter(torch.split(gathered, [shares[rank] for rank in here]))
-    return torch.cat([next(pieces) if rank in here else _lost(gathered, shares[rank]) for rank in range(size)])
+def _insert_zeros(gathered: Tensor, rows: int, present: Sequence[int], size: int) -> Tensor:
+    """Returns the gathered shares of the ranks `present`, and zeros for the ranks that have joined."""
+    shares = [even_part(rows, size, rank) for rank in range(size)]
+    pieces = iter(torch.split(gathered, [shares[rank] for rank in present]))
+    return torch.cat([next(pieces) if rank in present else _zero_rows(gathered, shares[rank]) for rank in range(size)])
 
 
 # ---- derivatives of reductions ---------------------------------------------------------------------------------------
 def _shares(how: Reduction, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Returns the derivative of each element of the reduction with respect to this rank's tensor."""
+    """Returns the reduction's derivative, by element, with respect to this rank's tensor."""
     if how.op == Product:
         return _products_of_others(how, tensors)
     op = how.op if how.prescale >= 0 else (Min if how.op == Max else Max)
@@ -98,7 +100,7 @@ def _products_of_others(how: Reduction, tensors: Sequence[Tensor]) -> list[Tenso
     rows = Allgather.run(Sum, True, None, how.process_set, None, *(tensor[None] for tensor in tensors))
     mine = ranks.index(me)
     factor = how.postscale * how.prescale ** len(ranks)
-    return [torch.cat([of_all[:mine], of_all[mine + 1 :]]).prod(0).conj() * factor for of_all in rows]
+    return [torch.cat([rows_of_all[:mine], rows_of_all[mine + 1 :]]).prod(0).conj() * factor for rows_of_all in rows]
 
 
 class Allreduce(Collective):
@@ -120,13 +122,13 @@ class Allreduce(Collective):
             raise UnsupportedError("op=Adasum has no second derivative: call backward() without create_graph=True")
         if how.op not in (Sum, Average, Adasum):
             how = how._replace(op=Sum, prescale=1.0, postscale=1.0)
-        flowing = [gradients[place] for place in ctx.floating]
+        flowing = [gradients[index] for index in ctx.floating]
         reduced = Allreduce.run(True, None, how, *flowing) if flowing else []
         return None, None, None, *_through(ctx, reduced)
 
 
 class Reducescatter(Collective):
-    """Reducescatter. The gradients are gathered and scaled by the factors, and by the number of ranks for a sum."""
+    """Reducescatter. Gradients are gathered, and scaled; for a sum, also by the number of ranks."""
 
     @staticmethod
     def forward(grouped: bool, name: str | None, reduction: Reduction, *tensors: Tensor) -> Any:
@@ -144,39 +146,42 @@ class Reducescatter(Collective):
         linear = how.op in (Sum, Average)
         factor = how.prescale * how.postscale if linear else 1.0
         factor *= process_set.size() if how.op == Sum else 1
-        flowing = [gradients[place] if factor == 1 else gradients[place] * factor for place in ctx.floating]
-        wanted = [ctx.rows[place] for place in ctx.floating]
-        # The adjoint of an average's gradient is an average, as in Allgather. The adjoint of a true
-        # derivative is a sum.
-        whole = Allgather.run(Average if linear else Sum, True, None, process_set, None, *flowing) if flowing else ()
-        if [one.shape[0] for one in whole] != wanted:
+        flowing = [gradients[index] if factor == 1 else gradients[index] * factor for index in ctx.floating]
+        wanted = [ctx.rows[index] for index in ctx.floating]
+        # The op applies if this gradient is differentiated again. As in Allgather, it is an average
+        # for gradients of sums and averages. For true derivatives it is a sum.
+        gathered = Allgather.run(Average if linear else Sum, True, None, process_set, None, *flowing) if flowing else ()
+        if [tensor.shape[0] for tensor in gathered] != wanted:
             me, size = process_set.rank(), process_set.size()
-            here = operations.allgather_async(torch.tensor([me]), process_set=process_set).wait().tolist()
-            whole = [_spread(one, rows, here, size) for one, rows in zip(whole, wanted, strict=True)]
-        return None, None, None, *_through(ctx, whole)
+            present = operations.allgather_async(torch.tensor([me]), process_set=process_set).wait().tolist()
+            gathered = [
+                _insert_zeros(tensor, rows, present, size) for tensor, rows in zip(gathered, wanted, strict=True)
+            ]
+        return None, None, None, *_through(ctx, gathered)
 
 
 def _keep(ctx: Any, tensors: Sequence[Tensor]) -> None:
-    """Stores the indices of the tensors with gradients, and their values if the reduction is not linear."""
-    ctx.floating = [place for place, one in enumerate(tensors) if one.is_floating_point() or one.is_complex()]
+    """Stores which tensors can have gradients, and their values if the reduction is not linear."""
+    ctx.floating = [i for i, tensor in enumerate(tensors) if tensor.is_floating_point() or tensor.is_complex()]
     ctx.count = len(tensors)
     if ctx.reduction.op not in (Sum, Average, Adasum):
-        ctx.save_for_backward(*(tensors[place] for place in ctx.floating))
+        ctx.save_for_backward(*(tensors[index] for index in ctx.floating))
 
 
 def _through(ctx: Any, gradients: Sequence[Tensor]) -> list[Tensor | None]:
     """Returns the gradients of the tensors, given the reduced gradients of the outputs."""
     if ctx.floating and ctx.reduction.op not in (Sum, Average, Adasum):
         gradients = [
-            one * share for one, share in zip(gradients, _shares(ctx.reduction, ctx.saved_tensors), strict=True)
+            gradient * share
+            for gradient, share in zip(gradients, _shares(ctx.reduction, ctx.saved_tensors), strict=True)
         ]
     found = dict(zip(ctx.floating, gradients, strict=True))
-    return [found.get(place) for place in range(ctx.count)]
+    return [found.get(index) for index in range(ctx.count)]
 
 
 # ---- collectives that move data --------------------------------------------------------------------------------------
 class Allgather(Collective):
-    """Allgather. The gradient is averaged (or reduced by `op`); each rank takes the rows that it contributed."""
+    """Allgather. Each rank gets the averaged (or `op`-reduced) gradient of the rows it sent."""
 
     @staticmethod
     def forward(op: Any, grouped: bool, name: str | None, process_set: Any, algorithm: Any, *tensors: Tensor) -> Any:
@@ -189,22 +194,22 @@ class Allgather(Collective):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return *(None,) * 5, *TakenRows.run(ctx.op, ctx.process_set, ctx.shapes, *gradients)
+        return *(None,) * 5, *OwnRows.run(ctx.op, ctx.process_set, ctx.shapes, *gradients)
 
 
-class TakenRows(Collective):
-    """The backward of Allgather: reduces the gradients; each rank takes its rows. Its own backward is Allgather."""
+class OwnRows(Collective):
+    """The backward of Allgather: each rank takes its rows of the reduced gradients."""
 
     @staticmethod
     def forward(op: Any, process_set: Any, shapes: Sequence[torch.Size], *gradients: Tensor) -> Any:
         mine, me = [shape[0] if shape else 1 for shape in shapes], process_set.rank()
         rows = operations.allgather_async(torch.tensor([[me, *mine]], dtype=torch.int64), process_set=process_set)
         reduced = operations.grouped_allreduce_async(gradients, op=op, process_set=process_set).wait()
-        of_all = rows.wait()  # rows of all ranks except those that have joined
-        first = of_all[of_all[:, 0] < me, 1:].sum(0).tolist()
+        rows_of_all = rows.wait()  # rows of all ranks except those that have joined
+        first = rows_of_all[rows_of_all[:, 0] < me, 1:].sum(0).tolist()
         return tuple(
-            one.narrow(0, begin, count).reshape(shape).clone()
-            for one, begin, count, shape in zip(reduced, first, mine, shapes, strict=True)
+            tensor.narrow(0, begin, count).reshape(shape).clone()
+            for tensor, begin, count, shape in zip(reduced, first, mine, shapes, strict=True)
         )
 
     @staticmethod
@@ -217,7 +222,7 @@ class TakenRows(Collective):
 
 
 class Broadcast(Collective):
-    """Broadcast. The root's gradient is the average over the ranks; other ranks' is zero."""
+    """Broadcast. The root's gradient is the average over the ranks; on other ranks it is zero."""
 
     @staticmethod
     def forward(root_rank: int, name: str | None, process_set: Any, algorithm: Any, tensor: Tensor) -> Any:
@@ -238,8 +243,8 @@ class MeanAtRoot(Collective):
     @staticmethod
     def forward(root_rank: int, process_set: Any, gradient: Tensor) -> Any:
         mean = operations.allreduce_async(gradient, op=Average, process_set=process_set).wait()
-        here = process_set.rank() == process_set.ranks.index(root_rank)
-        return mean if here else torch.zeros_like(mean)
+        is_root = process_set.rank() == process_set.ranks.index(root_rank)
+        return mean if is_root else torch.zeros_like(mean)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -273,9 +278,9 @@ class Alltoall(Collective):
         returned = counts.tolist()
         if returned != ctx.sent:
             parts = zip(torch.split(back, returned), returned, ctx.sent, strict=True)
-            back = torch.cat([part if rows == sent else _lost(back, sent) for part, rows, sent in parts])
+            back = torch.cat([part if rows == sent else _zero_rows(back, sent) for part, rows, sent in parts])
         if ctx.rows > back.shape[0]:  # rows that the splits did not cover
-            back = torch.cat([back, _lost(back, ctx.rows - back.shape[0])])
+            back = torch.cat([back, _zero_rows(back, ctx.rows - back.shape[0])])
         return None, None, None, None, back
 
 
@@ -285,9 +290,9 @@ def _alltoall(splits: Any, *arguments: Any) -> Any:
 
 
 class DifferentiableOperations(Operations):
-    """The named operations, differentiable, also with compressors written in Python.
+    """The named operations, differentiable by autograd, also with compressors written in Python.
 
-    Autograd sees the blocking forms that return new tensors. It does not see in-place and
+    Autograd records the blocking forms that return new tensors. It does not record in-place and
     non-blocking forms.
     """
 
@@ -312,7 +317,7 @@ class DifferentiableOperations(Operations):
             results = run(grouped, name, how._replace(wire=wire), *sent)
             return results if grouped else [results]
 
-        results = compressed(compressor, tensors, reduce)
+        results = reduce_compressed(compressor, tensors, reduce)
         return results if grouped else results[0]
 
 

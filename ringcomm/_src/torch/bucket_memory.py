@@ -1,6 +1,6 @@
-"""Memory for buckets of gradients: where it is, when its contents are ready, and when the result is.
+"""Memory for buckets of gradients, and the order of writes, reductions and reads of it.
 
-Buckets use it in the same way on the host (`BucketMemory`) and a device (`bucket_device_memory`).
+`BucketMemory` is host memory. `bucket_device_memory` has the same interface for a device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ringcomm._src.training.plans import StepPlan
 
 
 class BucketMemory:
-    """Memory of a bucket on the host, in this rank's arena if there is one. Writes complete when they return."""
+    """Host memory of a bucket, in this rank's arena if there is one. Writes are synchronous."""
 
     on_device = False
 
@@ -24,20 +24,20 @@ class BucketMemory:
         """Returns ``count`` zeros."""
         return allocate_flat(count, dtype, self._node)
 
-    def forget(self, flat: torch.Tensor) -> None:
+    def release(self, flat: torch.Tensor) -> None:
         """Releases a tensor of `allocate` that the bucket no longer uses."""
 
-    def bring(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
-        """Copies a gradient into the bucket, at the latest when that is sent or `settle` called."""
+    def copy_in(self, gradient: torch.Tensor, view: torch.Tensor) -> None:
+        """Copies a gradient into the bucket, immediately or in `complete_copies` or `ready`."""
         view.copy_(gradient)
 
-    def settle(self) -> None:
-        """Completes pending copies for the work that follows on the current stream."""
+    def complete_copies(self) -> None:
+        """Orders later work on the current stream after the pending copies."""
 
     def begin(self) -> None:
         """Begins a step."""
 
-    def written(self) -> None:
+    def record_write(self) -> None:
         """Records that the calling thread has written a gradient."""
 
     def ready(self, plan: StepPlan, bucket: int) -> None:
@@ -45,12 +45,12 @@ class BucketMemory:
         plan.ready(bucket)
 
     def join(self) -> None:
-        """Orders the work that follows after the bucket's result. The step has finished."""
+        """Orders later work on the current stream after the reduction, at the end of a step."""
 
 
 def allocate_flat(count: int, dtype: torch.dtype, node: _core.Node | None = None) -> torch.Tensor:
     """Returns ``count`` zeros for a bucket, in this rank's arena if there is one."""
     if count == 0:
         return torch.zeros(0, dtype=dtype)
-    memory = shared.flat(node, count * dtype.itemsize)
+    memory = shared.empty_bytes(node, count * dtype.itemsize)
     return torch.from_numpy(memory).view(dtype).zero_()

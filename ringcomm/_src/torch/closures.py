@@ -1,4 +1,4 @@
-"""``step(closure)`` of distributed optimizers: the gradients of each call of the closure are reduced.
+"""``step(closure)`` of distributed optimizers: reduces gradients after each call of the closure.
 
 Some optimizers call the closure several times. `TakesClosures` is a base of the optimizer that
 DistributedOptimizer makes.
@@ -31,7 +31,7 @@ class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
             """Waits until the gradients are reduced."""
 
     def _evaluating(self, closure: Callable[[], Any] | None) -> Callable[[], Any] | None:
-        """Returns the closure followed by a reduction of its gradients, unless synchronize() is skipped."""
+        """Returns the closure, followed by a reduction unless synchronize() is skipped."""
         if closure is None or self._reducer is None:
             return closure
         should_synchronize = self._should_synchronize
@@ -40,7 +40,7 @@ class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
             before = self._gradients() if self._synchronized else None
             loss = closure()
             if not should_synchronize:
-                self._before_step_of(self, None)  # raises if gradients are of this rank alone
+                self._before_step_of(self, None)  # raises an error if gradients are not reduced
                 return loss
             if before is None or self._changed_anywhere(before):
                 self.synchronize()
@@ -52,17 +52,17 @@ class TakesClosures(SkipsSynchronize, DistributedOptimizerBase):
     def _gradients(self) -> list[tuple[int, int]]:
         """Returns id and version of each gradient, to detect changes."""
         gradients = [p.grad for group in self.param_groups for p in group["params"]]
-        return [(0, 0) if one is None else (id(one), one._version) for one in gradients]
+        return [(0, 0) if gradient is None else (id(gradient), gradient._version) for gradient in gradients]
 
     def _changed_anywhere(self, before: list[tuple[int, int]]) -> bool:
-        """Returns True if the closure produced gradients on any rank after the reduction before it."""
+        """Returns True if any rank has computed or changed gradients since the last reduction."""
         assert self._reducer is not None
         mine = torch.tensor([self._reducer.has_gradients() or before != self._gradients()], dtype=torch.int32)
         name = f"{self._reducer.settings.name}.after_closure"
         return bool(operations.allreduce_(mine, name=name, op=Max, process_set=self.process_set))
 
     def _agreed_loss(self, loss: Any) -> Any:
-        """Returns the reduced loss for LBFGS: ranks with different losses would call the closure differently often."""
+        """Returns the reduced loss for LBFGS, so that all ranks call the closure equally often."""
         if self._reducer is None or not isinstance(self, torch.optim.LBFGS):
             return loss
         value = torch.as_tensor(loss).detach().clone()

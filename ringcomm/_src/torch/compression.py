@@ -1,4 +1,4 @@
-"""Compressors for torch tensors. They mean the same wherever ``compression=`` is an argument.
+"""Compressors of torch tensors: the values of arguments ``compression=``.
 
 The built-in compressors name a *wire dtype*. The core narrows the data that it sends between hosts,
 and widens it before it reduces. So sums are computed in the tensor's dtype, and Python casts
@@ -23,11 +23,22 @@ from ringcomm._src.compression.compression import NoneCompressor, choose, is_rul
 
 
 class Compressor(neutral.Compressor):
-    """Base class of compressors. Subclasses define both methods, or a ``wire`` dtype."""
+    """Base class of compressors. Subclasses define both methods, or a ``wire`` dtype.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.compression import Compressor
+    >>> class Rounded(Compressor):
+    ...     @classmethod
+    ...     def compress(cls, tensor):
+    ...         return tensor.round(), None
+    >>> hvd.allreduce(torch.full((2,), 0.7), name="rounded", compression=Rounded).tolist()
+    [1.0, 1.0]
+    """
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns the tensor to send, and a context that :meth:`decompress` gets back."""
+        """Returns the tensor to send, and a context that is passed to :meth:`decompress`."""
         if cls.wire is None:
             return tensor, None
         return (tensor.to(cls.wire) if tensor.dtype.is_floating_point else tensor), tensor.dtype
@@ -41,14 +52,25 @@ class Compressor(neutral.Compressor):
 class FP16Compressor(Compressor):
     """Sends float32 and float64 as float16.
 
-    Values beyond 65504, also partial sums, overflow: use a predivide factor, or bf16.
+    Values and partial sums beyond 65504 overflow: use a predivide factor, or bf16.
+
+    Examples
+    --------
+    >>> hvd.allreduce(torch.ones(2), name="fp16", compression=hvd.Compression.fp16).tolist()
+    [1.0, 1.0]
     """
 
     wire = torch.float16
 
 
 class BF16Compressor(Compressor):
-    """Sends float32 and float64 as bfloat16, which has the range of float32 with 8 bits of precision."""
+    """Sends float32 and float64 as bfloat16: the range of float32, 8 bits of precision.
+
+    Examples
+    --------
+    >>> hvd.allreduce(torch.ones(2), name="bf16", compression=hvd.Compression.bf16).tolist()
+    [1.0, 1.0]
+    """
 
     wire = torch.bfloat16
 
@@ -56,24 +78,45 @@ class BF16Compressor(Compressor):
 class ErrorFeedback:
     """Adds error feedback to a custom compressor: ``compression=hvd.ErrorFeedback(Mine)``.
 
-    The residual is what the compressor left out of an optimizer's gradient. It is added to the next
-    gradient of the same parameter. Residuals are stored by parameter name; calls without a name
-    (``hvd.allreduce``) store none. A gradient with an infinity or a NaN does not change the
-    residual.
+    The residual is the part of an optimizer's gradient that the compressor left out. It is added to
+    the next gradient of the same parameter. A gradient with an infinity or a NaN does not change
+    the residual.
+
     Source: Karimireddy et al., arXiv:1901.09847.
+
+    Parameters
+    ----------
+    compressor : type
+        A class or an object with ``compress(tensor)`` and ``decompress(tensor, ctx)``.
+
+    Attributes
+    ----------
+    residual : dict[str, torch.Tensor]
+        Residuals by parameter name. Calls without a name (``hvd.allreduce``) store none.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.compression import Compressor
+    >>> class Rounded(Compressor):
+    ...     @classmethod
+    ...     def compress(cls, tensor):
+    ...         return tensor.round(), None
+    >>> feedback = hvd.ErrorFeedback(Rounded)
+    >>> sent, ctx = feedback.compress(torch.tensor([0.75]), "weight")
+    >>> sent.item(), feedback.residual["weight"].item()
+    (1.0, -0.25)
     """
 
     def __init__(self, compressor: Any) -> None:
-        """`compressor`: a class or an object with ``compress(tensor)`` and ``decompress(tensor, ctx)``."""
         self._compressor = compressor
         self.residual: dict[str, torch.Tensor] = {}  # by parameter name
         self.__name__ = f"ErrorFeedback({getattr(compressor, '__name__', type(compressor).__name__)})"
 
     def compress(self, tensor: torch.Tensor, name: str = "") -> tuple[torch.Tensor, Any]:
-        whole = tensor + self.residual[name] if name in self.residual else tensor
-        sent, ctx = self._compressor.compress(whole)
-        if name and bool(torch.isfinite(whole).all()):
-            self.residual[name] = whole - self._compressor.decompress(sent, ctx)
+        corrected = tensor + self.residual[name] if name in self.residual else tensor
+        sent, ctx = self._compressor.compress(corrected)
+        if name and bool(torch.isfinite(corrected).all()):
+            self.residual[name] = corrected - self._compressor.decompress(sent, ctx)
         return sent, ctx
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
@@ -83,8 +126,8 @@ class ErrorFeedback:
 
 def compress_by_name(compressor: Any, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Any]:
     """Calls ``compress``, with the name if the compressor takes one."""
-    asks = len(inspect.signature(compressor.compress).parameters) > 1
-    result: tuple[torch.Tensor, Any] = compressor.compress(tensor, name) if asks else compressor.compress(tensor)
+    takes_name = len(inspect.signature(compressor.compress).parameters) > 1
+    result: tuple[torch.Tensor, Any] = compressor.compress(tensor, name) if takes_name else compressor.compress(tensor)
     return result
 
 
@@ -92,6 +135,15 @@ class Compression(neutral.Compression):
     """The built-in compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
 
     Wire formats lose more, and use error feedback (`ringcomm._src.compression.compression`).
+
+    Examples
+    --------
+    >>> hvd.allreduce(torch.ones(2), name="compressed", compression=hvd.Compression.fp16).tolist()
+    [1.0, 1.0]
+    >>> weight = torch.nn.Parameter(torch.zeros(64, 64))
+    >>> optimizer = hvd.DistributedOptimizer(
+    ...     torch.optim.SGD([weight], lr=1.0), compression=hvd.Compression.topk(0.01)
+    ... )
     """
 
     none = NoneCompressor
@@ -100,20 +152,22 @@ class Compression(neutral.Compression):
 
 
 def is_builtin(compression: Any) -> bool:
-    """Returns True if the core does all of it: no compressor in Python is involved."""
+    """Returns True if the core compresses, without a compressor in Python."""
     return is_lossy(compression) or compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
 
 def is_lossy(compression: Any) -> bool:
-    """Returns True for wire formats, which store residuals per bucket, and for rules that may choose a wire format."""
+    """Returns True for wire formats, which store residuals, and for rules that may choose one."""
     return isinstance(compression, WireFormat) or is_rule(compression)
 
 
 def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireFormat | torch.dtype | None:
-    """Returns the format of this parameter's gradient in a bucket; None: uncompressed, or not in a bucket.
+    """Returns the format of this parameter's gradient in a bucket; None: it is sent unchanged.
 
-    Raises:
-        ValueError: a rule names a compressor that buckets do not support.
+    Raises
+    ------
+    ValueError
+        A rule names a compressor that buckets do not support.
     """
     if not is_builtin(compression):
         return None
@@ -127,7 +181,7 @@ def format_of(compression: Any, name: str, parameter: torch.Tensor) -> WireForma
     if not is_builtin(choice) or is_rule(choice):
         raise ValueError(
             f"compression of '{name}' is {choice!r}: a rule may name wire formats (hvd.Compression.int8, ...), none, "
-            "fp16 and bf16; a compressor in Python is for all gradients"
+            "fp16 and bf16. Pass a compressor in Python as compression itself; it then applies to all gradients"
         )
     wire: torch.dtype = choice.wire
     return wire

@@ -1,4 +1,4 @@
-"""Detects optimizer steps that would use gradients of this rank alone.
+"""Detects optimizer steps that would use unreduced gradients.
 
 torch calls `_before_step` before the step of any optimizer. This includes the optimizer that was
 wrapped, and optimizers that share parameters with a distributed one.
@@ -18,14 +18,14 @@ _registered = False
 
 
 def watch(wrapper: Any) -> None:
-    """Calls ``wrapper._before_step_of(optimizer, parameters)`` before each step that uses its parameters.
+    """Calls ``wrapper._before_step_of(optimizer, parameters)`` before a step on its parameters.
 
     `parameters`: ids of the stepping optimizer's parameters, or None if it is the wrapper or the
     optimizer that it wraps.
     """
     global _wrappers, _registered
     with _lock:
-        _wrappers = (*(one for one in _wrappers if one() is not None), weakref.ref(wrapper))
+        _wrappers = (*(ref for ref in _wrappers if ref() is not None), weakref.ref(wrapper))
         if not _registered:
             _registered = True
             register_optimizer_step_pre_hook(_before_step)
@@ -42,5 +42,7 @@ def _before_step(optimizer: Any, *_: Any) -> None:
             continue
         if parameters is None:
             parameters = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if not parameters.isdisjoint(wrapper._seen) and not any(it is wrapper for it in vars(optimizer).values()):
+        if not parameters.isdisjoint(wrapper._parameter_ids) and not any(
+            it is wrapper for it in vars(optimizer).values()
+        ):
             wrapper._before_step_of(optimizer, parameters)

@@ -1,4 +1,4 @@
-"""Broadcasts of parameters, optimizer state and Python objects, so that all ranks start from equal values."""
+"""Broadcasts of parameters, optimizer state and objects: all ranks start from equal values."""
 
 from __future__ import annotations
 
@@ -51,16 +51,31 @@ def _named_tensors(params: Any) -> list[tuple[str, torch.Tensor]]:
 def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_process_set) -> None:
     """Broadcasts the root's values to every rank, in place.
 
-    Args:
-        params: ``model.state_dict()`` (may be nested), ``model.named_parameters()``,
-            ``model.parameters()``, or a list of tensors or of (name, tensor) pairs. Names, shapes and
-            dtypes must be equal on all ranks. None values are skipped.
-        root_rank: global rank that sends its values.
-        process_set: the ranks that take part.
+    Parameters
+    ----------
+    params : Mapping | Iterable
+        ``model.state_dict()`` (may be nested), ``model.named_parameters()``,
+        ``model.parameters()``, or a list of tensors or of (name, tensor) pairs. Names, shapes and
+        dtypes must be equal on all ranks. None values are skipped.
+    root_rank : int
+        Global rank that sends its values.
+    process_set : ProcessSet
+        The ranks that take part.
 
-    Raises:
-        ValueError: ``params`` is anything else.
-        MismatchError: on every rank, if names, shapes or dtypes differ.
+    Raises
+    ------
+    ValueError
+        ``params`` has another type.
+    MismatchError
+        On every rank, if names, shapes or dtypes differ.
+
+    Examples
+    --------
+    >>> model = torch.nn.Linear(2, 1)
+    >>> _ = torch.nn.init.constant_(model.weight, rank + 1.0)
+    >>> hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    >>> model.weight.tolist()
+    [[1.0, 1.0]]
     """
     seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
     handles = []
@@ -75,7 +90,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: Any = global_
 
 
 # ---- optimizers ------------------------------------------------------------------------------------------------------
-class _TensorStandIn:
+class _TensorPlaceholder:
     """Placeholder for a tensor in the description of a state."""
 
     def __init__(self, number: int, tensor: torch.Tensor) -> None:
@@ -84,10 +99,10 @@ class _TensorStandIn:
 
 
 def _describe(value: Any, tensors: list[torch.Tensor]) -> Any:
-    """Returns the nested value with placeholders in place of its tensors, which are appended to the list."""
+    """Returns the nested value with placeholders for its tensors, and appends these to the list."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
-        return _TensorStandIn(len(tensors) - 1, value)
+        return _TensorPlaceholder(len(tensors) - 1, value)
     if isinstance(value, dict):
         return {key: _describe(item, tensors) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -99,9 +114,9 @@ def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: 
     """Returns the described value with tensors in place of the placeholders.
 
     Tensors of the current value are reused where dtype, shape and memory match. All tensors are
-    appended to `tensors` in order. `device`: for new tensors that are not on the host.
+    appended to `tensors` in order. `device`: device of new tensors that are not on the host.
     """
-    if isinstance(described, _TensorStandIn):
+    if isinstance(described, _TensorPlaceholder):
         fits = (
             isinstance(current, torch.Tensor)
             and (current.dtype, current.is_cpu) == (described.dtype, described.on_host)
@@ -124,17 +139,19 @@ def _restore(described: Any, current: Any, tensors: list[torch.Tensor], device: 
 
 
 def _restore_all(described: Any, current: Any, tensors: list[torch.Tensor], parameters: list[torch.Tensor]) -> Any:
-    """Runs `_restore` on an optimizer's ``state_dict``. State of a parameter is allocated on its device."""
+    """Runs `_restore` on a ``state_dict``. Allocates state on the device of its parameter."""
     device = next((p.device for p in parameters if not p.is_cpu), torch.device("cpu"))
     known = current.get("state", {})
 
-    def home(key: Any) -> torch.device:
+    def device_of(key: Any) -> torch.device:
         return parameters[key].device if isinstance(key, int) and key < len(parameters) else device
 
     restored = {}
-    for name, item in described.items():  # the order in which the root lists its tensors
+    for name, item in described.items():  # in the order in which `_describe` listed the root's tensors
         if name == "state":
-            restored[name] = {key: _restore(one, known.get(key), tensors, home(key)) for key, one in item.items()}
+            restored[name] = {
+                key: _restore(value, known.get(key), tensors, device_of(key)) for key, value in item.items()
+            }
         else:
             restored[name] = _restore(item, current.get(name), tensors, device)
     return restored
@@ -148,47 +165,62 @@ def broadcast_optimizer_state(
 ) -> None:
     """Broadcasts the root's optimizer state and options (learning rate and so on) to every rank.
 
-    Works for every ``torch.optim`` optimizer, LBFGS included, and before the first step. A rank
-    with empty state, or with other shapes, gets the root's. No step is taken, so parameters and gradients
-    do not change.
+    Every ``torch.optim`` optimizer is supported, also LBFGS, and also before its first step. If the
+    state of a rank is empty or has other shapes, the rank gets the root's state. No step is taken,
+    so parameters and gradients do not change.
 
-    Args:
-        optimizer: an optimizer, distributed or not, with the same parameter groups on every rank.
-        root_rank: global rank that sends its state.
-        model: accepted because Horovod has it; not needed.
-        process_set: the ranks that take part.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        An optimizer, distributed or not, with the same parameter groups on every rank.
+    root_rank : int
+        Global rank that sends its state.
+    model : torch.nn.Module | None
+        Ignored; Horovod has this argument.
+    process_set : ProcessSet
+        The ranks that take part.
 
-    Raises:
-        ValueError: on ranks with parameter groups that differ from the root's in number or size.
+    Raises
+    ------
+    ValueError
+        On a rank with parameter groups that differ from the root's in number or size.
+
+    Examples
+    --------
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1 * (rank + 1))
+    >>> hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
     """
     here = rank() == root_rank
     state = optimizer.state_dict()
     sizes = [len(group["params"]) for group in optimizer.param_groups]
-    mine: list[torch.Tensor] = []
+    own_tensors: list[torch.Tensor] = []
     described = broadcast_object(
-        (_describe(state, mine), sizes) if here else None, root_rank, "optimizer_state", process_set
+        (_describe(state, own_tensors), sizes) if here else None, root_rank, "optimizer_state", process_set
     )
-    theirs, their_sizes = described
+    root_state, root_sizes = described
     tensors: list[torch.Tensor] = []
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    restored = state if here else _restore_all(theirs, state if sizes == their_sizes else {}, tensors, parameters)
-    for number, tensor in enumerate(mine if here else tensors):
+    restored = state if here else _restore_all(root_state, state if sizes == root_sizes else {}, tensors, parameters)
+    for number, tensor in enumerate(own_tensors if here else tensors):
         operations.broadcast_(tensor, root_rank, f"optimizer_state.{number}", process_set)
     if here:
         return
-    if sizes != their_sizes:
+    if sizes != root_sizes:
         raise ValueError(
-            f"optimizer has parameter groups of {sizes} parameters here, and of {their_sizes} on rank {root_rank}"
+            f"the optimizer has parameter groups of {sizes} parameters on rank {rank()}, but of {root_sizes} on rank "
+            f"{root_rank}: construct it with the same parameter groups on all ranks"
         )
     _put_back(optimizer, restored)
 
 
 def _put_back(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    # load_state_dict would cast and copy, and call hooks. The integer keys of a state_dict number
-    # the parameters across the groups.
+    # Unlike load_state_dict, this does not cast, copy, or call hooks. The integer keys of a
+    # state_dict number the parameters across the groups.
     by_number = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     optimizer.state.clear()
     for key, value in state["state"].items():
         optimizer.state[by_number[key] if isinstance(key, int) else key] = value
-    for group, theirs in zip(optimizer.param_groups, state["param_groups"], strict=True):
-        group.update((key, value) for key, value in theirs.items() if key != "params")
+    for group, root_group in zip(optimizer.param_groups, state["param_groups"], strict=True):
+        group.update((key, value) for key, value in root_group.items() if key != "params")

@@ -1,6 +1,6 @@
 """One step's reduction of an optimizer's gradients.
 
-`GradientReducer` runs a plan in each step. Gradients that buckets do not support go by name.
+`GradientReducer` runs a plan in each step. Named operations reduce gradients without a bucket.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.bucket_device_memory import memory_on
 from ringcomm._src.torch.buckets import Bucket
 from ringcomm._src.torch.compression import is_builtin
-from ringcomm._src.torch.held_back import HeldBack
+from ringcomm._src.torch.gradient_transforms import GradientTransform
 from ringcomm._src.torch.named_gradients import NamedGradients
+from ringcomm._src.torch.residuals import PlanResiduals
 from ringcomm._src.torch.slices import FlatSlice, Slice
 from ringcomm._src.torch.slot import HANDED_OVER, SPLIT, Slot
-from ringcomm._src.torch.travel import GradientTransform
-from ringcomm._src.training.bucket_limits import assign, decided
-from ringcomm._src.training.plan_agreement import Agreed
+from ringcomm._src.training.bucket_limits import assign, resolve_auto
+from ringcomm._src.training.plan_agreement import Agreement
 from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan
 
 
 class GradientPlan:
-    """The plan for the parameters that were trainable when it was made. All ranks make it together."""
+    """The plan for the parameters that were trainable when the plan was made. Collective."""
 
     def __init__(
         self,
@@ -40,17 +40,17 @@ class GradientPlan:
         slots: Sequence[Slot],
         name: str,
         generation: int,
-        agreed: Agreed,
+        agreed: Agreement,
         steps: int = 0,
         residual: dict[Slot, torch.Tensor] | None = None,
     ) -> None:
-        """Makes the plan. `steps`: steps that the optimizer has taken; `residual`: residuals of the previous plan."""
+        """Makes the plan after `steps` steps. `residual`: residuals of the previous plan."""
         self._settings = settings
         self.slots = list(slots)  # index = item of the plan
         together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in self.slots))
         formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
-        one = {wire: decided(wire, settings.process_set, together) for wire in set(formats)}
-        self._formats = [one[wire] for wire in formats]
+        resolved = {wire: resolve_auto(wire, settings.process_set, together) for wire in set(formats)}
+        self._formats = [resolved[wire] for wire in formats]
         sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
         self._sparse = set() if settings.sparse_as_dense else sparse
         self._buckets = self._make_buckets(agreed.order)
@@ -66,21 +66,17 @@ class GradientPlan:
             settings.scales(),
             settings.algorithm or self._algorithm(),
         )
-        measures = settings.scales()[0], settings.worth()
-        self.held_back = HeldBack(self._plan.feedback(), self.slots, self._buckets, residual or {}, *measures)
-        self._before_travel: list[GradientTransform] = [*settings.before_travel, self.held_back]
+        scales = settings.scales()[0], settings.residual_scale()
+        self.residuals = PlanResiduals(self._plan.feedback(), self.slots, self._buckets, residual or {}, *scales)
+        self._transforms: list[GradientTransform] = [*settings.transforms, self.residuals]
         self._lay_out()
         # Items in the order of synchronize(): those of the buckets, then those without a bucket.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
         self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
         self._members = set(self.slots)
-        timeline.describe(
-            {
-                f"plan/{name}/{number}": [self.slots[item].name for item in bucket.items]
-                for number, bucket in enumerate(self._buckets)
-            }
-        )
-        self.begun = False
+        names = [[self.slots[item].name for item in bucket.items] for bucket in self._buckets]
+        timeline.describe({f"plan/{name}/{number}": members for number, members in enumerate(names)})
+        self.in_step = False
         self.aliased = False  # a script references memory of gradients that it has not cleared
 
     def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
@@ -94,9 +90,9 @@ class GradientPlan:
             self._groups(),
             self._settings.limits,
         )
-        apart, node = shared_gradients.wanted(self._settings.process_set), self._settings.process_set.node
+        shared, node = shared_gradients.is_enabled(self._settings.process_set), self._settings.process_set.node
         return [
-            Bucket.cut(items, parameters, apart, memory_on(parameters[items[0]].device, node)) for items in assignment
+            Bucket.cut(items, parameters, shared, memory_on(parameters[items[0]].device, node)) for items in assignment
         ]
 
     def _shape(self, bucket: Bucket, steps: int) -> BucketShape:
@@ -112,10 +108,10 @@ class GradientPlan:
         if not isinstance(wire, WireFormat):
             return BucketWire(wire_code(wire))
         left = max(0, wire.warmup_steps - steps)
-        return BucketWire(wire.code, wire.error_feedback, wire.first().code if left else 0, left)
+        return BucketWire(wire.code, wire.error_feedback, wire.warmup_format().code if left else 0, left)
 
     def _algorithm(self) -> str | None:
-        """Returns an algorithm that sends messages even within a host if a format is to be used there; else None."""
+        """Returns an algorithm that sends messages within hosts too if a format needs it, or None."""
         everywhere = any(isinstance(wire, WireFormat) and wire.everywhere for wire in self._formats)
         return "round_robin" if everywhere else None
 
@@ -150,64 +146,65 @@ class GradientPlan:
         self._plan.close()
 
     def abandon(self) -> None:
-        """Requests that the plan be closed once all ranks have abandoned it. The optimizer no longer exists."""
-        self._plan.abandon(None if not self.begun else self._memory())
+        """Requests that the plan be closed once all ranks have abandoned it."""
+        self._plan.abandon(None if not self.in_step else self._memory())
 
     def _memory(self) -> list[object]:
         """Returns the memory that the core and other ranks may be reading or writing."""
-        return [self._buckets, [slot.slice.travelling() for slot in self.slots if slot.slice is not None]]
+        return [self._buckets, [slot.slice.memory_in_use() for slot in self.slots if slot.slice is not None]]
 
     def begin(self) -> None:
-        if not self.begun:
+        if not self.in_step:
             change = self._settings.units.change()
-            for one in self._before_travel:
-                one.begin(change)
+            for transform in self._transforms:
+                transform.begin(change)
             for bucket in self._buckets:
                 bucket.memory.begin()
-            self._leave_kept()
+            self._replace_kept_flats()
             self._plan.begin()
-            self.begun = True
+            self.in_step = True
             self._left = [len(bucket.items) for bucket in self._buckets]
 
-    def _leave_kept(self) -> None:
-        """Replaces flat tensors in which a script still holds gradients of earlier steps, and sets `aliased`."""
-        kept = {one: slot for slot, one in self._in_flats if one.is_kept() and slot.parameter.grad is not one.view}
+    def _replace_kept_flats(self) -> None:
+        """Replaces flat tensors with gradients that a script still uses. Sets `aliased`."""
+        kept = {part: slot for slot, part in self._in_flats if part.is_kept() and slot.parameter.grad is not part.view}
         self.aliased = False
         for bucket in self._buckets:
             for flat in bucket.flats:
-                holders = [kept[one] for one in flat.slices if one in kept]
+                holders = [kept[part] for part in flat.slices if part in kept]
                 if flat.is_aliased():
-                    own = [(slot, one) for slot, one in self._in_flats if one.flat is flat]
-                    cleared = [slot for slot, one in own if slot.parameter.grad is not one.view]
+                    own = [(slot, part) for slot, part in self._in_flats if part.flat is flat]
+                    cleared = [slot for slot, part in own if slot.parameter.grad is not part.view]
                     self.aliased = self.aliased or len(cleared) < len(own)
                     holders += cleared
                 if holders:
                     flat.renew()
                 for slot in holders:
-                    slot.lends = False
+                    slot.exposes_view = False
 
     def hand_over(self, slot: Slot) -> bool:
-        """Marks the gradient as complete for this step, so that it may be sent. Returns True if there is one."""
+        """Puts the gradient into its bucket, or submits it by name. Returns True if it exists."""
         slot.hand_over()
         if slot.slice is None:
             gradient = slot.gradient()
             if gradient is not None:
                 self._by_name.start(slot, gradient)
             return gradient is not None
-        had = slot.store()
-        for one in self._before_travel:
-            one.apply(slot, had)
+        has_gradient = slot.store()
+        for transform in self._transforms:
+            transform.apply(slot, has_gradient)
         number = slot.slice.bucket
         bucket = self._buckets[number]
-        bucket.memory.written()
+        bucket.memory.record_write()
         self._left[number] -= 1
         if self._left[number] == 0:
             bucket.ready(self._plan, number)
-        return had
+        return has_gradient
 
     def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
-        """Reduces the rest of the step except `skip`, waits, and sets ``.grad`` to the results unless they are dropped.
-        `mine`: this rank's flags, except for `split`. Returns the number of ranks with each flag.
+        """Reduces the other gradients except those in `skip`. Sets ``.grad`` if `mine.kept`.
+
+        `mine`: this rank's flags; `split` is set here. Returns the number of ranks with each flag.
         """
         self.begin()
         present = Presence(len(self.slots))
@@ -223,7 +220,7 @@ class GradientPlan:
             if self._left[number] > 0:  # some of its gradients are skipped
                 bucket.ready(self._plan, number)
         rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
-        self.begun = False
+        self.in_step = False
         try:
             ranks_with, ranks_with_sparse, flags = self._plan.finish(present, mine._replace(split=bool(rests)))
         except Exception:
@@ -231,24 +228,19 @@ class GradientPlan:
             raise
         for bucket in self._buckets:
             bucket.memory.join()
-        self._take_back(ranks_with, flags)
-        # All ranks collect the same gradients even after failures, so no name stays in flight.
-        collected = self._by_name.finish(
-            [
-                s
-                for i, s in enumerate(self.slots)
-                if s.slice is None and ranks_with[i] and (mine.dropped or s not in skip)
-            ]
-        )
-        self._refuse(flags)
+        self._undo_unused(ranks_with, flags)
+        # All ranks collect the same gradients, also after a failure, so none stays in flight.
+        named = [slot for slot, count in zip(self.slots, ranks_with, strict=True) if slot.slice is None and count]
+        collected = self._by_name.finish([slot for slot in named if mine.dropped or slot not in skip])
+        self._require_usable(flags)
         if mine.kept:
             for slot, gradient in collected.items():
                 slot.parameter.grad = gradient
             for item, slot in enumerate(self.slots):
                 if slot.slice is not None and slot not in skip and ranks_with[item]:
                     slot.deliver(ranks_with_sparse[item] > 0)
-                    for one in self._before_travel:
-                        one.delivered(slot)
+                    for transform in self._transforms:
+                        transform.delivered(slot)
             if flags.split:
                 self._add_rests(rests)
         for slot in self.slots:
@@ -256,41 +248,41 @@ class GradientPlan:
                 slot.slice.release()
         return flags
 
-    def _take_back(self, ranks_with: Sequence[int], flags: Flags) -> None:
+    def _undo_unused(self, ranks_with: Sequence[int], flags: Flags) -> None:
         """Restores the residuals of gradients that were sent but are not used."""
         if flags.dropped or flags.changed:
             return self.undo()
         unused = [slot for slot, count in zip(self.slots, ranks_with, strict=True) if count == 0]
-        for one in self._before_travel:
-            one.undo_items(unused)
+        for transform in self._transforms:
+            transform.undo_items(unused)
 
     def undo(self) -> None:
         """Restores the residuals, because the gradients of the step just reduced are not used."""
-        for one in self._before_travel:
-            one.undo()
+        for transform in self._transforms:
+            transform.undo()
 
-    def _refuse(self, flags: Flags) -> None:
+    def _require_usable(self, flags: Flags) -> None:
         """Raises the same error on every rank if the step cannot be used."""
         if flags.dropped and flags.kept:
             raise errors.HorovodInternalError(
-                "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), others "
-                "stepped. Whether a step is taken must be decided by what all ranks know: call optimizer.synchronize() "
-                "before looking at the gradients."
+                "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), and other "
+                "ranks stepped. All ranks must take the same decision: call optimizer.synchronize() before the script "
+                "reads gradients."
             )
         if flags.changed:
             raise errors.HorovodInternalError(
                 f"The script of {flags.changed} rank(s) changed gradients between backward() and step(), while they "
-                "were on their way to the other ranks. To clip or unscale gradients, call optimizer.synchronize() "
-                "first, then change them, then step within optimizer.skip_synchronize()."
+                "were being sent to the other ranks. To clip or unscale gradients, call optimizer.synchronize() first, "
+                "then change them, then step within optimizer.skip_synchronize()."
             )
         if flags.split and self._settings.op not in (Average, Sum):
             raise errors.HorovodInternalError(
-                "More came to gradients that were on their way (from reentrant checkpointing), which only op=Average "
-                "and op=Sum can add. This concerns the first such step only."
+                "Backward added to gradients that were already being sent (reentrant checkpointing), which only "
+                "op=Average and op=Sum support. Later steps send these gradients after backward, and do not fail."
             )
 
     def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
-        """Adds parts that missed their bucket on any rank; being rare, they are reduced by name."""
+        """Adds parts that a rank computed after the bucket was sent. They are reduced by name."""
         name, process_set = f"{self._settings.name}.rest", self._settings.process_set
         mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
         items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))

@@ -1,4 +1,4 @@
-"""Base class of reducers: hooks an optimizer's parameters to learn when backward has computed their gradients."""
+"""Base class of reducers: hooks parameters to detect when backward has computed gradients."""
 
 from __future__ import annotations
 
@@ -13,44 +13,43 @@ import torch
 
 from ringcomm._src.torch import shared_gradients
 from ringcomm._src.torch.arguments import Settings
-from ringcomm._src.torch.kind import place_of
+from ringcomm._src.torch.kind import location_of
 from ringcomm._src.torch.replicas import ReplicaCheck
-from ringcomm._src.torch.slot import HANDED_OVER, QUIET, NestedBackward, Slot
+from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, NestedBackward, Slot
 from ringcomm._src.torch.tensors import require_arithmetic
 
-TOO_OFTEN = (
+TOO_MANY_PASSES = (
     "{name} got a gradient from more backward passes than backward_passes_per_step allows before step(). To add up "
     "gradients of several passes, raise backward_passes_per_step; to drop unwanted ones, call zero_grad()."
 )
-
 
 _reducers: weakref.WeakSet[HookedParameters] = weakref.WeakSet()
 
 
 class HookedParameters(ABC):
-    """Calls `on_gradient` when backward has set, or added to, the gradient of a trainable parameter."""
+    """Calls `on_gradient` when backward has set, or added to, a parameter's gradient."""
 
     settings: Settings
     replicas: ReplicaCheck
 
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        self._known = list(parameters)
-        self._slots: list[Slot] = []  # trainable parameters, hooked
+        self._parameters = list(parameters)
+        self._slots: list[Slot] = []  # slots of the trainable parameters
         self._devices: list[torch.device] = []  # devices other than the CPU; each has a thread that calls hooks
-        self._one_by_one = threading.RLock()  # serializes hooks
+        self._hook_lock = threading.RLock()  # serializes hooks
         self._nested = NestedBackward()
-        self.alone = True  # False: another optimizer may step with the same gradients
+        self.exclusive = True  # False: another optimizer may step with the same gradients
         self.hook_new()
 
     def follow(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         """Replaces the watched parameters by these."""
-        self._known = list(parameters)
+        self._parameters = list(parameters)
         wanted = {id(parameter) for _, parameter in parameters}
         self.retire({slot for slot in self._slots if id(slot.parameter) not in wanted})
         self.hook_new()
 
     def retire(self, slots: AbstractSet[Slot]) -> None:
-        """Stops watching these slots. `hook_new` makes new slots for parameters that are still known."""
+        """Unhooks these slots. `hook_new` makes new slots for parameters that are still in use."""
         if slots:
             self._slots = [slot for slot in self._slots if slot not in slots]
         for slot in slots:
@@ -59,24 +58,23 @@ class HookedParameters(ABC):
     def hook_new(self) -> None:
         """Hooks parameters that have become trainable."""
         hooked, count = {id(slot.parameter) for slot in self._slots}, len(self._slots)
-        for name, parameter in self._known:
+        for name, parameter in self._parameters:
             if parameter.requires_grad and id(parameter) not in hooked:
                 require_arithmetic(parameter)
                 slot = Slot(name, parameter)
+                after = self._make_hook(slot, HookedParameters._after_gradient)
                 slot.hooks = [
                     parameter.register_hook(self._make_hook(slot, type(self).before_gradient)),
-                    parameter.register_post_accumulate_grad_hook(
-                        self._make_hook(slot, HookedParameters._after_gradient)
-                    ),
+                    parameter.register_post_accumulate_grad_hook(after),
                 ]
                 if not parameter.is_cpu and parameter.device not in self._devices:
                     self._devices.append(parameter.device)
-                slot.room = shared_gradients.make_room(self.settings.process_set, slot.like)
+                slot.blocks = shared_gradients.reserve_blocks(self.settings.process_set, slot.like)
                 self._slots.append(slot)
         if len(self._slots) > count:
             _reducers.add(self)
             for rival in self._rivals():
-                self.alone = rival.alone = False
+                self.exclusive = rival.exclusive = False
 
     # ---- other optimizers with the same parameters -------------------------------------------------------------------
     def _rivals(self) -> list[HookedParameters]:
@@ -88,11 +86,11 @@ class HookedParameters(ABC):
         ]
 
     def claim(self) -> None:
-        """Declares that this optimizer steps with these gradients: other optimizers of the parameters forget them."""
-        if not self.alone:
+        """Makes other optimizers of these parameters forget the gradients that this one uses."""
+        if not self.exclusive:
             mine = {id(slot.parameter) for slot in self._slots}
             rivals = self._rivals()
-            self.alone = not rivals
+            self.exclusive = not rivals
             for rival in rivals:
                 rival.forget(mine)
 
@@ -101,28 +99,28 @@ class HookedParameters(ABC):
         taken = [slot for slot in self._slots if parameters is None or id(slot.parameter) in parameters]
         if any(slot.state >= HANDED_OVER for slot in taken):
             raise AssertionError(
-                f"gradients of {taken[0].name} and others are on their way for another DistributedOptimizer over the "
-                "same parameters: make all optimizers of these parameters before backward()"
+                f"gradients ({taken[0].name}, ...) are already being sent for another DistributedOptimizer of the same "
+                "parameters: create all optimizers of these parameters before backward()"
             )
         for slot in taken:
             slot.restart()
 
     def unreduced(self, parameters: AbstractSet[int] | None) -> list[str]:
-        """Returns the names of the parameters (by id; None: all) with a gradient of this rank alone."""
+        """Returns the names of parameters (by id; None: all) with unreduced gradients."""
         return [
             slot.name
             for slot in self._slots
-            if slot.state != QUIET and (parameters is None or id(slot.parameter) in parameters)
+            if slot.state != NO_GRADIENT and (parameters is None or id(slot.parameter) in parameters)
         ]
 
     def _make_hook(self, slot: Slot, act: Callable[[Any, Slot], None]) -> Callable[[torch.Tensor], None]:
         # The reference is weak, so that a dropped optimizer is freed, and its hooks no longer act.
-        me = weakref.ref(self)
+        reference = weakref.ref(self)
 
         def hook(_: torch.Tensor) -> None:
-            owner = me()
+            owner = reference()
             if owner is not None:
-                with owner._one_by_one:
+                with owner._hook_lock:
                     act(owner, slot)
 
         return hook
@@ -139,16 +137,16 @@ class HookedParameters(ABC):
         self.on_gradient(slot, gradient)
 
     def in_nested_backward(self) -> bool:
-        """Returns True if gradients may come in parts. Call it in a hook."""
+        """Returns True if backward may compute gradients in parts. Call it in a hook."""
         return self._nested(bool(self._devices))
 
     def refuse_capture(self) -> None:
         """Raises UnsupportedError while a CUDA graph is captured."""
         for device in self._devices:
-            place_of(device).refuse_capture()
+            location_of(device).refuse_capture()
 
     def before_gradient(self, slot: Slot) -> None:  # noqa: B027
-        """Called before autograd sets or adds to the gradient, or returns it from ``torch.autograd.grad``."""
+        """Called before autograd writes the gradient, or returns it from ``autograd.grad``."""
 
     @abstractmethod
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:

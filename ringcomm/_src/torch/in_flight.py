@@ -5,8 +5,8 @@ script must not write to a gradient that is in flight. So the gradient's ``__cla
 during that time, which costs no copy and no new object. These accesses then return a copy, and
 later changes to the copy show whether the script wrote to it.
 
-Before the optimizer sends gradients early, the accesses return the memory itself. A write then
-disables early sending permanently.
+In the first steps no gradient is sent during backward, and these accesses return the gradient's
+memory. If the script writes to it, gradients are never sent during backward in later steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-_lent: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # by id of a gradient: memory a script got, and a copy
+_exposed: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # by id: memory that a script got, and a copy
 
 
 class GradientInFlight(torch.Tensor):
@@ -27,27 +27,27 @@ class GradientInFlight(torch.Tensor):
         """Returns the memory that a script gets: a copy."""
         return torch.Tensor.clone(self)
 
-    def _lend(self) -> torch.Tensor:
+    def _expose(self) -> torch.Tensor:
         memory = self._memory()
-        _lent.setdefault(id(self), []).append((memory, memory.clone()))
+        _exposed.setdefault(id(self), []).append((memory, memory.clone()))
         return memory
 
     @property
     def data(self) -> Any:
-        return self._lend()
+        return self._expose()
 
     @data.setter
     def data(self, value: Any) -> None:
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
 
     def detach(self) -> Any:
-        return self._lend()
+        return self._expose()
 
     def numpy(self, **how: Any) -> Any:
-        return self._lend().numpy(**how)
+        return self._expose().numpy(**how)
 
     def __dlpack__(self, *arguments: Any, **how: Any) -> Any:
-        return self._lend().__dlpack__(*arguments, **how)
+        return self._expose().__dlpack__(*arguments, **how)
 
     def __deepcopy__(self, memo: Any) -> Any:
         return torch.Tensor.clone(self)
@@ -66,14 +66,14 @@ class WatchedGradient(GradientInFlight):
         return torch.Tensor.detach(self)
 
 
-def take_lent(gradient: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Returns the memory that the script got from this gradient, with copies of its contents at that time."""
-    return _lent.pop(id(gradient), []) if _lent else []
+def take_exposed(gradient: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Returns the memory that the script got from this gradient, and copies from that time."""
+    return _exposed.pop(id(gradient), []) if _exposed else []
 
 
-def was_written(lent: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+def was_written(exposed: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
     """Returns True if the script has changed any of that memory, compared bit by bit."""
-    return any(not torch.equal(_bits(now), _bits(before)) for now, before in lent)
+    return any(not torch.equal(_bits(now), _bits(before)) for now, before in exposed)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

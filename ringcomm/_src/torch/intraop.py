@@ -7,7 +7,7 @@ import torch
 from ringcomm._src.platform import binding
 
 
-def _keep_to(cores: int) -> None:
+def _limit_threads(cores: int) -> None:
     """Reduces torch's threads to this number of cores.
 
     torch counted all cores of the host when it was imported. With more threads than cores, threads
@@ -17,4 +17,4 @@ def _keep_to(cores: int) -> None:
         torch.set_num_threads(cores)
 
 
-binding.when_given(_keep_to)
+binding.call_when_bound(_limit_threads)

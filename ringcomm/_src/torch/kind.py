@@ -37,15 +37,17 @@ def _dtype(dtype: torch.dtype) -> tuple[int, int, str]:
 def _buffer(tensor: torch.Tensor, given: Any = None, copied: bool = False) -> Buffer:
     index, width, name = _dtype(tensor.dtype)
     count = tensor.numel()
-    place = None if tensor.is_cpu else place_of(tensor.device)
+    location = None if tensor.is_cpu else location_of(tensor.device)
     shape = tuple(tensor.shape)
-    return Buffer(tensor.data_ptr(), count * width, index, width, shape, tensor, TorchKind, name, given, copied, place)
+    return Buffer(
+        tensor.data_ptr(), count * width, index, width, shape, tensor, TorchKind, name, given, copied, location
+    )
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_cpu and tensor.device.type not in DEVICES:
         raise UnsupportedError(
-            f"the tensor lies on {tensor.device}; ringcomm moves the memory of CPUs and CUDA: pass tensor.cpu()"
+            f"the tensor is on {tensor.device}; ringcomm supports CPU and CUDA memory: pass tensor.cpu()"
         )
     if tensor.is_sparse or tensor.is_quantized:
         raise UnsupportedError("sparse and quantized tensors cannot be sent; pass a dense one")
@@ -53,12 +55,12 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def device_module(device: torch.device) -> Any:
-    """Returns torch.cuda for a CUDA device. torch.get_device_module does so only from torch 2.4 on."""
+    """Returns torch.cuda for a CUDA device, as torch.get_device_module does from torch 2.4 on."""
     return getattr(torch, device.type)
 
 
-def place_of(device: torch.device) -> MemoryLocation:
-    """Returns the memory location of tensors on this device, ordered by torch's current stream there."""
+def location_of(device: torch.device) -> MemoryLocation:
+    """Returns the device's memory location, ordered by torch's current stream there."""
     module = device_module(device)
     devices.count()
     index = module.current_device() if device.index is None else device.index
@@ -99,7 +101,7 @@ class TorchKind:
     def like(x: Any) -> _core.ArrayKey | None:
         if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.dtype.is_complex:  # may be conjugated lazily
             return None
-        if hasattr(x, "__dlpack_c_exchange_api__"):  # torch 2.10; three times as fast
+        if hasattr(x, "__dlpack_c_exchange_api__"):  # from torch 2.10 on; three times as fast
             if not x.is_cpu or x.layout != torch.strided:
                 return None
             try:
@@ -109,7 +111,7 @@ class TorchKind:
         else:
             same = {"dtype": x.dtype, "layout": torch.strided, "is_cpu": True}
             found = _core.ArrayKey(type(x), same, {"shape": x.shape}, ("is_contiguous",), ("is_neg",), "data_ptr")
-        return found if found.of(x) != -1 else None
+        return found if found.address_if_match(x) != -1 else None
 
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
@@ -127,7 +129,7 @@ class TorchKind:
     @staticmethod
     def assign(target: Any, source: Any) -> None:
         target.detach().copy_(source)
-        used_here(source)  # it was allocated on the stream that was current when the call began
+        used_here(source)  # the source was allocated on the stream that was current when the call began
 
 
 arrays.register_kind(lambda cls: issubclass(cls, torch.Tensor), TorchKind)

@@ -1,9 +1,9 @@
-"""torch.amp.GradScaler with gradients that are reduced in step(): every rank sees the same overflow.
+"""torch.amp.GradScaler with gradients reduced in step(): all ranks see the same overflow.
 
-GradScaler looks for overflows before it calls ``step()``. Then gradients are still in flight, and
-it would see overflows of this rank only. But it leaves this to optimizers that declare
-``_step_supports_amp_scaling`` and take the scaler in ``step``. DistributedOptimizer does so
-while there is something to reduce.
+By default GradScaler looks for overflows before it calls ``step()``. The gradients are then still
+in flight, so it would detect overflows of this rank only. If an optimizer declares
+``_step_supports_amp_scaling``, GradScaler passes itself to ``step``, which looks for overflows.
+DistributedOptimizer declares it while there are gradients to reduce.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ def unscale(optimizer: Any, scaler: Any) -> None:
 
 
 def step_if_finite(
-    optimizer: Any, scaler: Any, take_step: Callable[[], Any], leave_out: Callable[[], Any] = lambda: None
+    optimizer: Any, scaler: Any, take_step: Callable[[], Any], on_overflow: Callable[[], Any] = lambda: None
 ) -> Any:
     """Unscales the reduced gradients if necessary, and takes the step unless there is an overflow.
 
-    Returns the step's result, or that of `leave_out` after an overflow.
+    Returns the step's result, or that of `on_overflow` after an overflow.
     """
     unscale(optimizer, scaler)
-    return leave_out() if found_in(optimizer, scaler) else take_step()
+    return on_overflow() if has_overflow(optimizer, scaler) else take_step()
 
 
-def found_in(optimizer: Any, scaler: Any) -> bool:
+def has_overflow(optimizer: Any, scaler: Any) -> bool:
     """Returns True if this rank's unscaled gradients have an overflow."""
     found = scaler._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values()
-    return any(one.item() for one in found)
+    return any(flag.item() for flag in found)
 
 
-def look_again(optimizer: Any, scaler: Any) -> None:
-    """Recomputes the overflow flag from the current gradients, which were exchanged after they were unscaled."""
+def recheck_overflow(optimizer: Any, scaler: Any) -> None:
+    """Recomputes the overflow flag from gradients that were exchanged after unscaling."""
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     finite = all(bool(torch.isfinite(gradient).all()) for gradient in gradients)
     found = torch.tensor(0.0 if finite else 1.0)
@@ -58,9 +58,9 @@ def look_again(optimizer: Any, scaler: Any) -> None:
 
 
 def share_overflow(optimizer: Any, scaler: Any, name: str, process_set: Any) -> None:
-    """Combines the overflow flags of all ranks, for gradients that were unscaled before their reduction."""
+    """Combines all ranks' overflow flags, for gradients that were unscaled before the reduction."""
     state = scaler._per_optimizer_states[id(optimizer)]
-    mine = [one.item() for one in state["found_inf_per_device"].values()]
+    mine = [flag.item() for flag in state["found_inf_per_device"].values()]
     found = torch.tensor(max(mine, default=0.0))
     operations.allreduce_(found, name=f"{name}.found_inf", op=Max, process_set=process_set)
     state["found_inf_per_device"] = {found.device: found}

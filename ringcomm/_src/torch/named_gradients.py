@@ -1,7 +1,7 @@
 """Reduction of single gradients by name, for gradients that a plan's buckets do not support.
 
-These are sparse gradients and those of a compressor written in Python. All gradients are reduced by
-name if a rank has joined before there was a plan.
+These are sparse gradients, and all gradients if the compressor is written in Python. All gradients
+are also reduced by name if a rank has joined before there was a plan.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class NamedGradients:
     def __init__(self, settings: Settings, sparse: AbstractSet[Slot]) -> None:
         self._settings, self._sparse = settings, sparse
 
-    def _travels_sparse(self, slot: Slot) -> bool:
+    def _is_sent_sparse(self, slot: Slot) -> bool:
         return slot in self._sparse and not self._settings.sparse_as_dense
 
     def start(self, slot: Slot, gradient: torch.Tensor, prefix: str = "") -> None:
-        """Starts the reduction; `slot.collect` then waits for it. `prefix`: prefix of the operation's name."""
+        """Starts the reduction, with `prefix` in its name. `slot.collect` waits for the result."""
         settings = self._settings
         name = f"{settings.name}.{prefix}{slot.name}"
-        if self._travels_sparse(slot):
+        if self._is_sent_sparse(slot):
             if not gradient.is_sparse:
                 gradient = gradient.to_sparse(slot.sparse_dim or 1)
             slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
@@ -59,10 +59,10 @@ class NamedGradients:
         slot.collect = collect
 
     def finish(self, slots: Collection[Slot], prefix: str = "") -> dict[Slot, torch.Tensor]:
-        """Returns the reduced gradients of these slots. Contributes zeros for slots that were not started here."""
+        """Returns the reduced gradients. Contributes zeros for slots that were not started."""
         for slot in slots:
             if slot.collect is None:
-                self.start(slot, self._nothing(slot), prefix)
+                self.start(slot, self._zeros(slot), prefix)
         results = {}
         for slot in slots:
             assert slot.collect is not None
@@ -70,8 +70,8 @@ class NamedGradients:
             slot.collect = None
         return results
 
-    def _nothing(self, slot: Slot) -> torch.Tensor:
-        if self._travels_sparse(slot):
+    def _zeros(self, slot: Slot) -> torch.Tensor:
+        if self._is_sent_sparse(slot):
             return _empty_sparse(slot.like.detach(), slot.sparse_dim or 1)
         return torch.zeros_like(slot.like).detach()
 
@@ -86,6 +86,6 @@ def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[S
         gradient = slot.gradient()
         if gradient is not None:
             gradients.start(slot, gradient)
-    somewhere = [slot for slot, count in zip(slots, ranks_with.wait().tolist(), strict=True) if count]
-    for slot, gradient in gradients.finish(somewhere).items():
+    present_slots = [slot for slot, count in zip(slots, ranks_with.wait().tolist(), strict=True) if count]
+    for slot, gradient in gradients.finish(present_slots).items():
         slot.parameter.grad = gradient

@@ -15,14 +15,14 @@ from ringcomm._src.algorithms.registry import require_known
 from ringcomm._src.base.ops import Adasum, Average, Max
 from ringcomm._src.compression.compression import resolved
 from ringcomm._src.named.process_sets import global_process_set
-from ringcomm._src.torch import held_back, loss_scaling
+from ringcomm._src.torch import loss_scaling, residuals
 from ringcomm._src.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
 from ringcomm._src.torch.arguments import (
     Settings,
     check_compression,
     check_groups,
+    drops_most,
     key_of,
-    leaves_much_out,
     names_of,
     require_host,
     warn_of_unused,
@@ -30,36 +30,31 @@ from ringcomm._src.torch.arguments import (
 from ringcomm._src.torch.autograd import with_gradients as operations
 from ringcomm._src.torch.closures import TakesClosures
 from ringcomm._src.torch.compression import Compression, format_of, is_lossy
+from ringcomm._src.torch.gradient_transforms import MomentumCorrection
 from ringcomm._src.torch.reducer import GradientReducer
-from ringcomm._src.torch.relaxed.delayed import late_optimizer
-from ringcomm._src.torch.travel import MomentumCorrection
-from ringcomm._src.torch.wrapped import (
-    MARK,
-    require_closure,
-    taking_the_step,
-    wrapped,
-)
+from ringcomm._src.torch.relaxed.delayed import delayed_optimizer
+from ringcomm._src.torch.wrapped import MARK, delegating_step, require_closure, wrapped
 from ringcomm._src.training.bucket_limits import bucket_limits
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
 
 class _DistributedOptimizer(TakesClosures):
-    """Base class that DistributedOptimizer adds to the optimizer's class where gradients are reduced."""
+    """Base class that DistributedOptimizer adds to the optimizer's class to reduce gradients."""
 
     def synchronize(self) -> None:
-        """Waits until the gradients are reduced. Then ``.grad`` of every parameter is equal on all ranks."""
+        """Waits until every parameter's ``.grad`` is the reduced gradient."""
         self._follow_groups()
         if self._reducer is not None:
             self._reducer.synchronize()
         self._synchronized = True
 
-    @taking_the_step
+    @delegating_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
         """Reduces the gradients, then takes the optimizer's step.
 
-        Gradients of a ``closure`` are reduced at each call; those from before it are reduced first.
-        ``GradScaler.step`` passes ``grad_scaler``: step unscales; overflow skips it on all ranks.
+        Gradients from before a ``closure`` are reduced first, then those of each of its calls.
+        ``GradScaler.step`` passes ``grad_scaler``. If any rank has an overflow, all skip the step.
         """
         if grad_scaler is not None:
             return self._scaled_step(grad_scaler, **kwargs)
@@ -70,7 +65,7 @@ class _DistributedOptimizer(TakesClosures):
         if self._synchronized:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): the gradients are "
-                "reduced once more, at a cost.",
+                "reduced again, which costs time.",
                 stacklevel=2,
             )
         if closure is None:
@@ -110,43 +105,45 @@ class _DistributedOptimizer(TakesClosures):
             unscaled = loss_scaling.is_unscaled(scaler, self)
             self._reducer.settings.units.follow((lambda: 1.0) if unscaled else scaler.get_scale)
             if unscaled:
-                self._reducer.told_of_changes()
+                self._reducer.record_changes()
             self.synchronize()
             if unscaled:
                 loss_scaling.share_overflow(self, scaler, self._reducer.settings.name, self.process_set)
         self._synchronized = False
-        leave_out = self._reducer.undo if self._reducer is not None else lambda: None
-        return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs), leave_out)
+        undo = self._reducer.undo if self._reducer is not None else lambda: None
+        return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs), undo)
 
     def compression_state_dict(self) -> dict[str, torch.Tensor]:
         """Returns the residuals of error feedback so far: float32 tensors by parameter name.
 
-        They are in units of reduced gradients, without a loss scale. Collective; call it between
+        Units are those of reduced gradients, without a loss scale. Collective; call it between
         steps. The state may be loaded on any number of ranks. Training then continues as if it had
-        not been interrupted, except for rounding. A single rank, which encodes nothing, drops it.
+        not been interrupted, except for rounding. A job of one rank ignores the state.
         """
-        return {} if self._reducer is None else held_back.collected(self._reducer)
+        return {} if self._reducer is None else residuals.sum_over_ranks(self._reducer)
 
     def load_compression_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Loads residuals of `compression_state_dict` into the first rank. Collective, between steps.
+        """Loads `compression_state_dict`'s residuals. Collective; call it between steps.
 
-        Raises:
-            ValueError: a name is not that of a compressed parameter, or the number of elements differs.
+        Raises
+        ------
+        ValueError
+            A name is not that of a compressed parameter, or the number of elements differs.
         """
         if self._reducer is not None:
-            held_back.restore(self._reducer, state)
+            residuals.restore(self._reducer, state)
 
     def compression_stats(self) -> list[dict[str, Any]]:
-        """Returns one dict for each bucket that this rank encodes with error feedback. Call it between steps.
+        """Returns a dict for each bucket with error feedback. Call it between steps.
 
-        Its keys are ``bucket``, ``elements``, and ``residual`` (a norm). Traffic is in `stats()`.
+        The keys are ``bucket``, ``elements``, and ``residual`` (a norm). Traffic is in `stats()`.
         """
         return [] if self._reducer is None else self._reducer.norms()
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """Calls the optimizer's ``zero_grad``.
 
-        After backward without ``step()`` it drops reduced gradients; then call it on all ranks.
+        After backward without ``step()``, it drops gradients in flight: call it on all ranks.
         """
         if self._reducer is not None:
             self._reducer.discard()
@@ -174,63 +171,85 @@ def DistributedOptimizer(
     algorithm: str | None = None,
     delay: int = 0,
 ) -> Any:
-    """Returns an optimizer like ``optimizer``; its ``step()`` uses gradients reduced over all ranks.
+    """Returns an optimizer that steps on gradients reduced over all ranks.
 
-    Its class is a subclass of the optimizer's class. It shares the optimizer's state, parameter groups
-    and defaults; use it in place of the optimizer. Call ``step()`` equally often on all ranks.
+    Use it in place of ``optimizer``, and call ``step()`` equally often on all ranks.
 
     Gradients are reduced while backward computes them. To read ``.grad`` (a norm, a copy), call
-    ``synchronize()`` first: between backward and that call, ``.grad`` is this rank's gradient or the
-    reduced one.
+    ``synchronize()`` first: until then ``.grad`` is this rank's gradient or the reduced one.
 
-    A parameter without a gradient on some ranks counts as zeros there. A parameter without a gradient
-    on all ranks keeps ``grad`` unchanged, usually None, so the optimizer skips it as in a single
-    process. (Horovod sets a gradient of zeros.)
+    A parameter without a gradient on some ranks counts as zeros there. A parameter without a
+    gradient on all ranks keeps ``grad`` unchanged, usually None, so the optimizer skips it as in a
+    single process. (Horovod sets a gradient of zeros.)
 
-    Args:
-        optimizer: any ``torch.optim.Optimizer`` that is not distributed yet.
-        named_parameters: usually ``model.named_parameters()``; the names appear in messages. None:
-            parameters are numbered.
-        compression: format of data between hosts. ``Compression.none``, ``.fp16``, ``.bf16``; or a
-            wire format with error feedback, which adds the residual to the next step's gradient:
-            ``Compression.auto`` (int8 where the network's model predicts a gain),
-            ``Compression.int8``, ``.int4``, ``.onebit``, ``.ternary``, ``.topk(0.01)``,
-            ``.threshold(0.1)``; or the name of one of these ("int8"). Wire formats need op Average or
-            Sum. Gradients of one dimension and small ones are sent uncompressed. Within a host nothing
-            is compressed unless the format has ``everywhere=True``. Further values: a dict from name
-            patterns to formats, a function of name and parameter, or a custom compressor class, with
-            which gradients are sent one by one (`ringcomm.torch.compression`).
-        backward_passes_per_step: number of backward passes that add up locally before the
-            gradients are reduced. The sum is not divided by this number.
-        op: ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``, which
-            does not reduce gradients: every rank takes the step on its local gradients, and the changes
-            of the parameters are combined (`ringcomm._src.torch.adasum_optimizer`).
-        gradient_predivide_factor: with ``Average``, divides by this factor before the sum, and by
-            size / factor after it.
-        num_groups: older name of ``groups`` as a number.
-        groups: parameters to reduce together: a number of groups, or a list of lists of parameters.
-        sparse_as_dense: sparse gradients are sent dense, and become sparse again.
-        process_set: the ranks to reduce over; on other ranks nothing is reduced.
-        algorithm: algorithm of the all-reduces ("ring", "butterfly", ..., as in
-            `ringcomm.Communicator.allreduce`). None: ``RINGCOMM_ALGORITHM``, or chosen by the core.
-        delay: 1: gradients are used one step late, and are sent during the complete next forward and
-            backward pass (Pipe-SGD, arXiv:1811.03619). Then a network that needs as long as the
-            computation costs no time; the learning rate must be lower. Call ``finish()`` at the end.
-            Needs Average or Sum, dense gradients, and ``compression`` none, fp16 or bf16.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any optimizer that is not distributed yet.
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        Usually ``model.named_parameters()``, for names in messages. None: parameters are numbered.
+    compression : type | WireFormat | str | dict | callable
+        Format of data between hosts. ``Compression.none``, ``.fp16``, ``.bf16``; or a wire format
+        with error feedback, which adds the residual to the next step's gradient:
+        ``Compression.auto`` (int8 where the network's model predicts a gain), ``.int8``, ``.int4``,
+        ``.onebit``, ``.ternary``, ``.topk(0.01)``, ``.threshold(0.1)``; or the name of one of these
+        ("int8"). Wire formats need op Average or Sum, and leave small or one-dimensional gradients
+        uncompressed. Within a host nothing is compressed unless the format has ``everywhere=True``.
+        Further values: a dict from name patterns to formats, a function of name and parameter, or a
+        custom compressor class (`ringcomm.torch.compression`), which sends gradients separately.
+    backward_passes_per_step : int
+        Number of backward passes whose gradients are added before the reduction. The sum is not
+        divided by this number.
+    op : Op
+        ``Average``, ``Sum``, ``Min``, ``Max`` or ``Product`` over the ranks; or ``Adasum``: every
+        rank steps on its local gradients, and the changes of the parameters are combined.
+    gradient_predivide_factor : float
+        With ``Average``, divides by this factor before the sum, and by size / factor after it.
+    num_groups : int
+        Older name of ``groups`` as a number.
+    groups : int | list[Sequence[torch.Tensor]] | None
+        Parameters to reduce together: a number of groups, or a list of lists of parameters.
+    sparse_as_dense : bool
+        Sparse gradients are sent as dense ones, and become sparse again.
+    process_set : ProcessSet
+        The ranks to reduce over; on other ranks nothing is reduced.
+    algorithm : str | None
+        Algorithm of the all-reduces, as in `ringcomm.Communicator.allreduce` ("ring", ...). None:
+        ``RINGCOMM_ALGORITHM``, or chosen by the core.
+    delay : int
+        1: gradients are used one step late, and are sent during the next forward and backward pass
+        (Pipe-SGD, arXiv:1811.03619). This hides communication that takes no longer than
+        computation. It needs a lower learning rate, ``finish()`` at the end, Average or Sum, dense
+        gradients, and ``compression`` none, fp16 or bf16.
 
-    Raises:
-        ValueError: arguments do not fit together; the optimizer is distributed already; parameters are
-            neither in CPU memory nor on a CUDA device; ``Compression.powersgd`` with parameters on a
-            device.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of its class, with the same state, parameter groups and defaults.
 
-    ``step()`` and ``synchronize()`` raise MismatchError on every rank if ranks wrap different parameters.
-    ``backward()`` raises AssertionError if it is called more often than ``backward_passes_per_step``
-    without ``step()`` or ``zero_grad()``.
+    Raises
+    ------
+    ValueError
+        Arguments do not fit together; the optimizer is distributed already; parameters are neither
+        in CPU memory nor on a CUDA device; ``Compression.powersgd`` with parameters on a device.
+    MismatchError
+        From ``step()`` and ``synchronize()``, on every rank: ranks wrap different parameters.
+    AssertionError
+        From ``backward()``: more than ``backward_passes_per_step`` passes in one step.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
+    >>> (weight * (rank + 1)).sum().backward()  # the gradients of the ranks are 1 and 2
+    >>> optimizer.step()
+    >>> weight.tolist()
+    [-1.5, -1.5]
     """
     if getattr(optimizer, MARK, False):
         raise ValueError(
             f"this {type(optimizer).__name__} is distributed already: its gradients would be reduced twice. Wrap an "
-            "optimizer once, and use what DistributedOptimizer returned"
+            "optimizer once, and use the optimizer that DistributedOptimizer returned"
         )
     compression = resolved(compression, Compression, rules=True)
     if delay:
@@ -239,7 +258,7 @@ def DistributedOptimizer(
             "gradient_predivide_factor": None if gradient_predivide_factor == 1.0 else gradient_predivide_factor,
             "backward_passes_per_step": None if backward_passes_per_step == 1 else backward_passes_per_step,
         }
-        return late_optimizer(optimizer, named_parameters, compression, op, process_set, delay, refused)
+        return delayed_optimizer(optimizer, named_parameters, compression, op, process_set, delay, refused)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor needs op=Average")
     if backward_passes_per_step <= 0:
@@ -247,8 +266,8 @@ def DistributedOptimizer(
     if algorithm is not None:
         require_known("allreduce", algorithm)
         if op == Adasum:
-            raise ValueError(f"op=Adasum is an algorithm of its own: it cannot run as {algorithm!r}")
-    process_set.session()  # raises if it is not in use
+            raise ValueError(f"op=Adasum cannot be combined with algorithm={algorithm!r}")
+    process_set.session()  # raises if the set is not in use
     if num_groups != 0:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
@@ -258,14 +277,14 @@ def DistributedOptimizer(
     check_compression(compression, op)
     for name, parameter in names:
         require_host(format_of(compression, name, parameter), parameter)  # format_of checks the format first
-    together = process_set.included() and process_set.size() > 1
-    if together and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and leaves_much_out(compression, names):
+    distributed = process_set.included() and process_set.size() > 1
+    if distributed and process_set.rank() == 0 and isinstance(optimizer, ADAMS) and drops_most(compression, names):
         warnings.warn(
-            f"compression={compression} leaves much out of gradients, which Adam divides by their variance: the loss "
-            "suffers. Take int8 or int4, or SGD (docs/compression.md)",
+            f"compression={compression} drops most of each gradient. Adam divides by the variance of what remains, so "
+            "it converges worse. Use int8 or int4, or SGD (docs/compression.md)",
             stacklevel=2,
         )
-    adasum = op == Adasum and together
+    adasum = op == Adasum and distributed
     made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
     made._parameter_names = {p: name for name, p in names}
     made.backward_passes_per_step = backward_passes_per_step
@@ -274,7 +293,7 @@ def DistributedOptimizer(
     made.sparse_as_dense = sparse_as_dense
     made.process_set = process_set
     made._synchronized, made._reducer = False, None
-    if together:
+    if distributed:
         settings = Settings(
             op,
             gradient_predivide_factor,
@@ -288,6 +307,6 @@ def DistributedOptimizer(
             key=key_of(names),
         )
         if is_lossy(compression):
-            settings.before_travel.append(MomentumCorrection(settings))
+            settings.transforms.append(MomentumCorrection(settings))
         made._reducer = DeltaReducer(settings, names) if adasum else GradientReducer(settings, names)
     return made

@@ -1,6 +1,6 @@
 """Reduction of lists of torch gradients over all ranks, for Keras on the torch backend.
 
-It works in place: backward has allocated the gradients, and nothing else references them.
+The reduction works in place: backward has allocated the gradients for this step only.
 """
 
 from __future__ import annotations
@@ -40,26 +40,29 @@ class GradientResidual(ResidualStore):
 class GradientReduction(gradient_lists.GradientReduction):
     def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
         wire, compressor = parts_of(compression)
-        algorithm = self.how_to(wire)[1]
+        algorithm = self.reduction_for(wire)[1]
         how = Reduction(self.op, *self.factors(), self.process_set, algorithm, wire)
-        pairs = [compressor.compress(one.detach()) for one in gradients]
-        ways = [self._keeping(how, name, sent) for name, (sent, _) in zip(names, pairs, strict=True)]
-        requests = [operations.allreduce_request(one, sent, True) for one, (sent, _) in zip(ways, pairs, strict=True)]
+        pairs = [compressor.compress(gradient.detach()) for gradient in gradients]
+        reductions = [self._with_residual(how, name, sent) for name, (sent, _) in zip(names, pairs, strict=True)]
+        requests = [
+            operations.allreduce_request(reduction, sent, True)
+            for reduction, (sent, _) in zip(reductions, pairs, strict=True)
+        ]
         reduced = how.submit_group(requests, names).wait()
-        return [compressor.decompress(one, context) for one, (_, context) in zip(reduced, pairs, strict=True)]
+        return [compressor.decompress(tensor, context) for tensor, (_, context) in zip(reduced, pairs, strict=True)]
 
-    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+    def compare_replicas(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
         run = check.due()
         if run:
-            values = [one.value.detach() for one in variables]
+            values = [variable.value.detach() for variable in variables]
             check.compare(run, names_of(variables), digests_of(values), lambda index: values_of(values[index]))
         return gradients
 
-    def nothing_for(self, variable: Any) -> Any:
+    def empty_gradient(self, variable: Any) -> Any:
         return None if variable is None else torch.zeros(0, dtype=variable.value.dtype)
 
-    def _keeping(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
-        """Returns the reduction with this gradient's residual, and with the first format during warm-up."""
+    def _with_residual(self, how: Reduction, name: str, gradient: torch.Tensor) -> Reduction:
+        """Returns the reduction with the gradient's residual; in warm-up steps, with their format."""
         wire = how.wire
         if not isinstance(wire, WireFormat):
             return how
@@ -68,5 +71,5 @@ class GradientReduction(gradient_lists.GradientReduction):
             kept = self.kept[name] = GradientResidual(name, gradient.numel(), how)
         kept.runs += 1
         if kept.runs <= wire.warmup_steps:
-            how = how._replace(wire=wire.first())
+            how = how._replace(wire=wire.warmup_format())
         return how._replace(feedback=kept.feedback) if wire.error_feedback else how

@@ -1,7 +1,7 @@
 """Slices: the parts of a bucket, each the memory of one parameter's gradient while it is reduced.
 
-A slice also detects whether a script still references that memory, which is then left to the
-script.
+A slice also detects if a script still references that memory. The script then keeps the memory, and
+the slice gets new memory.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ringcomm._src.core import _core
 from ringcomm._src.torch.bucket_memory import BucketMemory, allocate_flat
 
 ALIGNMENT = 64  # bytes: each slice starts on a separate cache line
-BIG = 64 << 10  # bytes: least size of a gradient in a separate stretch
+BIG = 64 << 10  # bytes: minimum size of a gradient in a separate stretch
 
 
 class Memory(Protocol):
-    """Interface through which the core learns the addresses of stretches: a StepPlan."""
+    """Interface of a StepPlan that receives the addresses of stretches (see `buckets`)."""
 
     def takes_stretches(self, bucket: int) -> bool: ...
     def place(self, bucket: int, stretch: int, address: int) -> None: ...
 
 
 def dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
-    """Returns the parameter's strides if its elements fill one block (as channels_last), else contiguous strides."""
+    """Returns the strides if they are dense (as channels_last is), else contiguous strides."""
     expected = 1
     for stride, extent in sorted((s, n) for s, n in zip(parameter.stride(), parameter.shape, strict=True) if n > 1):
         expected = expected * extent if stride == expected else 0
@@ -44,7 +44,7 @@ def padded(parameter: torch.Tensor) -> int:
 
 
 class Slice(ABC):
-    """A parameter's part of a bucket. ``view`` has the parameter's shape and strides, and is the data to reduce."""
+    """A parameter's part of a bucket. ``view`` is the data to reduce, in the parameter's shape."""
 
     view: torch.Tensor
 
@@ -53,8 +53,8 @@ class Slice(ABC):
         self._shape, self._strides = parameter.shape, dense_strides(parameter)
 
     def _view_of(self, flat: torch.Tensor, offset: int) -> torch.Tensor:
-        # Not as_strided: set_ on the storage shares no version counter, and autograd refuses to
-        # detach a "view" in place.
+        # as_strided would return a view, which shares the version counter of `flat`, and which
+        # autograd refuses to detach in place.
         view = torch.empty(0, dtype=flat.dtype, device=flat.device)
         return view.set_(flat.untyped_storage(), offset, self._shape, self._strides)
 
@@ -67,15 +67,15 @@ class Slice(ABC):
         """Writes zeros, because this rank has no gradient."""
 
     @abstractmethod
-    def leave(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Returns the tensor to use as ``.grad`` for a gradient that is kept while zeros are sent."""
+    def move_out(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Returns the gradient in memory that the bucket no longer uses."""
 
     def stored(self) -> torch.Tensor:
         """Returns the view after pending copies into it are complete."""
         return self.view
 
-    def travelling(self) -> object:
-        """Returns the owner of the memory that other ranks may read and write; it keeps that memory allocated."""
+    def memory_in_use(self) -> object:
+        """Returns an object that keeps the memory alive that other ranks access."""
         return self.view
 
     def release(self) -> None:  # noqa: B027
@@ -83,7 +83,7 @@ class Slice(ABC):
 
 
 class Flat:
-    """A tensor with several gradients of a bucket. It is replaced once a script keeps a part of it."""
+    """A tensor with several gradients of a bucket, replaced once a script keeps a part of it."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Flat:
         dtype: torch.dtype,
         clears: Sequence[tuple[int, int]],
     ) -> None:
-        """Allocates it. `where`: (bucket, stretch); `clears`: gaps (first element, count) that hold zeros (`holes`)."""
+        """Allocates the tensor for `where`: (bucket, stretch). `clears`: gaps to fill with zeros."""
         self.memory, self._plan, self._where, self._shape = memory, plan, where, (count, dtype)
         self._clears = clears
         self.slices: list[FlatSlice] = []
@@ -108,19 +108,19 @@ class Flat:
 
     def add(self, slice_: FlatSlice) -> None:
         self.slices.append(slice_)
-        self.settled_users = users_of(self._storage)
+        self.expected_users = users_of(self._storage)
 
     def is_aliased(self) -> bool:
-        """Returns True if a script has a view, ``.data`` or an array of it. Call it between steps."""
-        return users_of(self._storage) > self.settled_users
+        """Returns True if a script has a view or an array of the tensor. Call it between steps."""
+        return users_of(self._storage) > self.expected_users
 
     def renew(self) -> None:
         """Leaves the memory to the script and allocates new memory. Call it between steps."""
-        self.memory.forget(self.tensor)
+        self.memory.release(self.tensor)
         self._allocate()
-        for one in self.slices:
-            one.lie_in()
-        self.settled_users = users_of(self._storage)
+        for slice_ in self.slices:
+            slice_.set_view()
+        self.expected_users = users_of(self._storage)
 
 
 class FlatSlice(Slice):
@@ -129,10 +129,10 @@ class FlatSlice(Slice):
     def __init__(self, bucket: int, parameter: torch.Tensor, flat: Flat, offset: int) -> None:
         super().__init__(bucket, parameter)
         self.flat, self._offset = flat, offset
-        self.lie_in()
+        self.set_view()
         flat.add(self)
 
-    def lie_in(self) -> None:
+    def set_view(self) -> None:
         """Points the view at this slice's range of the flat tensor."""
         tensor = self.flat.tensor
         self.address = tensor.data_ptr() + self._offset * tensor.element_size()
@@ -143,29 +143,29 @@ class FlatSlice(Slice):
         return sys.getrefcount(self.view) > REFERENCES
 
     def store(self, gradient: torch.Tensor) -> torch.Tensor:
-        self._look()
+        self._restore_view()
         if gradient is not self.view and (gradient.data_ptr() != self.address or gradient.stride() != self._strides):
-            self.flat.memory.bring(gradient, self.view)
+            self.flat.memory.copy_in(gradient, self.view)
         return self.view
 
     def stored(self) -> torch.Tensor:
-        self.flat.memory.settle()
+        self.flat.memory.complete_copies()
         return self.view
 
     def clear(self) -> None:
-        self._look()
+        self._restore_view()
         self.view.zero_()
 
-    def leave(self, gradient: torch.Tensor) -> torch.Tensor:
+    def move_out(self, gradient: torch.Tensor) -> torch.Tensor:
         return gradient.clone() if gradient is self.view else gradient
 
-    def _look(self) -> None:
-        if self.view.data_ptr() != self.address or self.view.shape != self._shape:  # a script has redirected it
-            self.lie_in()
+    def _restore_view(self) -> None:
+        if self.view.data_ptr() != self.address or self.view.shape != self._shape:  # a script has set `view.data`
+            self.set_view()
 
 
-class ApartSlice(Slice):
-    """A slice in a separate stretch: the gradient itself if it is in this rank's arena, else a copy there."""
+class SeparateSlice(Slice):
+    """A slice in a separate stretch: the gradient if it is in this rank's arena, else a copy."""
 
     def __init__(
         self, bucket: int, parameter: torch.Tensor, memory: Memory, stretch: int, node: _core.Node | None
@@ -176,57 +176,57 @@ class ApartSlice(Slice):
         self._nbytes = parameter.numel() * parameter.element_size()
         self._copy: torch.Tensor | None = None
         self._address = 0  # address of the copy
-        self._travels: torch.Tensor | None = None
+        self._sent: torch.Tensor | None = None
         self._memory_used: torch.UntypedStorage | None = None
 
     @property
     def view(self) -> torch.Tensor:  # type: ignore[override]
-        assert self._travels is not None
-        return self._travels
+        assert self._sent is not None
+        return self._sent
 
     def store(self, gradient: torch.Tensor) -> torch.Tensor:
-        if self._lies_well(gradient):
+        if self._is_usable_in_place(gradient):
             if gradient is not self._copy:
                 self._copy = None
             return self._send(gradient)
-        return self._send(self._room(gradient).copy_(gradient))
+        return self._send(self._memory_for_copy(gradient).copy_(gradient))
 
     def clear(self) -> None:
-        self._send(self._room(None).zero_())
+        self._send(self._memory_for_copy(None).zero_())
 
-    def leave(self, gradient: torch.Tensor) -> torch.Tensor:
+    def move_out(self, gradient: torch.Tensor) -> torch.Tensor:
         if gradient is self._copy:
             self._copy = None
         return gradient
 
-    def travelling(self) -> object:
+    def memory_in_use(self) -> object:
         return self._memory_used
 
     def release(self) -> None:
-        self._travels = self._memory_used = None
+        self._sent = self._memory_used = None
 
     def _send(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._travels, self._memory_used = tensor, tensor.untyped_storage()  # `tensor.data = x` frees no memory in use
+        self._sent, self._memory_used = tensor, tensor.untyped_storage()  # kept if a script sets `tensor.data`
         self._memory.place(self.bucket, self._stretch, tensor.data_ptr())
         return tensor
 
-    def _room(self, gradient: torch.Tensor | None) -> torch.Tensor:
-        """Returns memory for a copy of the gradient: the last copy's, unless a script has kept or changed that."""
+    def _memory_for_copy(self, gradient: torch.Tensor | None) -> torch.Tensor:
+        """Returns memory for a copy of the gradient: that of the last copy if no script uses it."""
         if self._copy is None or (gradient is not self._copy and self._is_kept()):
             self._copy = self._view_of(allocate_flat(self._count, self._dtype, self._node), 0)
             self._address = self._copy.data_ptr()
         return self._copy
 
     def _is_kept(self) -> bool:
-        """Returns True if a script references the copy, or has redirected it."""
+        """Returns True if a script references the copy, or has set its ``data``."""
         if self._copy.data_ptr() != self._address or self._copy.shape != self._shape:  # type: ignore[union-attr]
             return True
         return sys.getrefcount(self._copy) > REFERENCES or not has_no_other_user(self._copy.untyped_storage())  # type: ignore[union-attr]
 
-    def _lies_well(self, gradient: torch.Tensor) -> bool:
-        """Returns True if the gradient is alone in a block of the arena, with the strides that all ranks use.
+    def _is_usable_in_place(self, gradient: torch.Tensor) -> bool:
+        """Returns True if the gradient has the slice's strides, and its own block of the arena.
 
-        Its padding is in the block too, because a block consists of full pages.
+        The padding of the slice is in the block too, because a block consists of full pages.
         """
         if gradient.shape != self._shape or gradient.stride() != self._strides or gradient.dtype != self._dtype:
             return False
@@ -244,24 +244,24 @@ COUNTS_USERS = hasattr(torch._C, "_storage_Use_Count")  # this torch counts the 
 
 
 def users_of(storage: torch.UntypedStorage) -> int:
-    """Returns the number of tensors and Python objects that use the storage; 0 if this torch does not count them."""
+    """Returns the number of tensors and objects that use the storage; 0 if torch does not count."""
     return int(torch._C._storage_Use_Count(storage._cdata)) if COUNTS_USERS else 0
 
 
-class _Alone:
+class _Holder:
     def __init__(self) -> None:
         self.tensor = torch.empty(1)
 
 
-_alone = _Alone()
-ONE_USER = users_of(_alone.tensor.untyped_storage())  # the tensor, and the storage object that is queried
-REFERENCES = sys.getrefcount(_alone.tensor)  # references to a tensor that is in a single attribute
+_holder = _Holder()
+ONE_USER = users_of(_holder.tensor.untyped_storage())  # the tensor, and the storage object that is queried
+REFERENCES = sys.getrefcount(_holder.tensor)  # references to a tensor that is in a single attribute
 
 
 def has_no_other_user(storage: torch.UntypedStorage) -> bool:
     """Returns True if a single tensor uses this storage; False if this torch does not count users.
 
-    Autograd gives the gradient of a sum to both operands. If these are views of parameters, two
-    gradients share one storage.
+    Two gradients can share a storage: autograd passes the gradient of a sum to both operands, which
+    may be views of parameters.
     """
     return COUNTS_USERS and users_of(storage) == ONE_USER

@@ -18,25 +18,40 @@ Tensor = torch.Tensor
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Normalises by mean and variance over all ranks' batches, which may have different sizes, or be empty.
+    """Batch normalisation by mean and variance over the batches of all ranks.
 
-    A drop-in for ``torch.nn.BatchNorm1d`` to ``3d``. Gradients flow through the shared statistics.
-    Gradients of weight and bias are this rank's part, which DistributedOptimizer reduces. In
-    evaluation, on a single rank, and on ranks outside the process set, it is ordinary batch
-    normalisation.
+    Replaces ``torch.nn.BatchNorm1d`` to ``3d``. Batches may have different sizes, or be empty.
+    Gradients flow through the shared statistics. Gradients of weight and bias are this rank's part,
+    which DistributedOptimizer reduces. In evaluation, on a single rank, and on ranks outside the
+    process set, it is ordinary batch normalisation.
 
-    Args:
-        num_features: C of inputs of shape (N, C, ...).
-        eps: added to the variance.
-        momentum: weight of a new batch in the running statistics; None: their plain mean.
-        affine: learn weight and bias.
-        track_running_stats: keep running statistics for evaluation.
-        process_set: the ranks that share statistics. They must run the layer equally often, in one
-            order.
+    Parameters
+    ----------
+    num_features : int
+        C of inputs of shape (N, C, ...).
+    eps : float
+        Added to the variance.
+    momentum : float | None
+        Weight of a new batch in the running statistics; None: their plain mean.
+    affine : bool
+        Learn weight and bias.
+    track_running_stats : bool
+        Keep running statistics for evaluation.
+    process_set : ProcessSet
+        The ranks that share statistics. They must run these layers equally often, in one order.
 
-    Raises:
-        ValueError: the input has less than two dimensions, or the batches of all ranks together have
-            less than two values per channel.
+    Raises
+    ------
+    ValueError
+        The input has less than two dimensions, or the batches of all ranks together have less than
+        two values per channel.
+
+    Examples
+    --------
+    >>> layer = hvd.SyncBatchNorm(1)
+    >>> _ = layer(torch.full((4, 1), float(rank)))  # zeros on rank 0, ones on rank 1
+    >>> round(layer.running_mean.item(), 3)  # 0.1 times the mean over both ranks
+    0.05
     """
 
     def __init__(
@@ -81,19 +96,19 @@ class SyncBatchNorm(_BatchNorm):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), share)
 
 
-def _over_batch(input: Tensor) -> list[int]:
+def _batch_dims(input: Tensor) -> list[int]:
     """Returns all dimensions except the channels'."""
     return [dim for dim in range(input.dim()) if dim != 1]
 
 
-def _like_channels(values: Tensor, input: Tensor) -> Tensor:
+def _per_channel(values: Tensor, input: Tensor) -> Tensor:
     """Returns values per channel in a shape that broadcasts over the input."""
     return values.to(input.dtype).view(1, -1, *[1] * (input.dim() - 2))
 
 
 def _checked(count: int) -> int:
     if count < 2:
-        raise ValueError(f"SyncBatchNorm needs two values per channel over all ranks; there is {count}")
+        raise ValueError(f"SyncBatchNorm needs at least two values per channel over all ranks, not {count}")
     return count
 
 
@@ -104,7 +119,7 @@ def _shared_count(input: Tensor, process_set: Any) -> int:
 
 @torch.no_grad()
 def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor, int]:
-    """Returns mean and variance per channel (float64), and the number of values per channel, over all batches.
+    """Returns mean and variance (float64) and number of values per channel, over all batches.
 
     Ranks exchange count, mean and squared deviations. The formula of Chan, Golub and LeVeque (1979)
     combines them; it loses no digits if the mean is large.
@@ -112,7 +127,7 @@ def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor,
     channels, mine = input.size(1), input.numel() // max(input.size(1), 1)
     if mine:
         wide = input.to(torch.promote_types(input.dtype, torch.float32))
-        variance, mean = torch.var_mean(wide, _over_batch(input), correction=0)
+        variance, mean = torch.var_mean(wide, _batch_dims(input), correction=0)
         row = torch.cat([mean.new_full((1,), mine, dtype=torch.float64), mean.double(), variance.double() * mine])
     else:
         row = torch.zeros(1 + 2 * channels, dtype=torch.float64, device=input.device)
@@ -124,7 +139,7 @@ def _shared_statistics(input: Tensor, process_set: Any) -> tuple[Tensor, Tensor,
 
 
 class _Normalise(torch.autograd.Function):
-    """(input - mean) / sqrt(variance + eps) * weight + bias, where mean and variance depend on all ranks' inputs."""
+    """(input - mean) / sqrt(variance + eps) * weight + bias, with statistics over all ranks."""
 
     @staticmethod
     def forward(
@@ -151,16 +166,16 @@ class _Normalise(torch.autograd.Function):
             return _differentiable_backward(ctx, input, weight, gradient)
         dtype = torch.promote_types(input.dtype, torch.float32)
         wide, given = input.to(dtype), gradient.to(dtype)
-        normal = (wide - _like_channels(mean, wide)) * _like_channels(inverse, wide)
-        batch = _over_batch(input)
+        normal = (wide - _per_channel(mean, wide)) * _per_channel(inverse, wide)
+        batch = _batch_dims(input)
         sums = torch.stack([given.sum(batch), (given * normal).sum(batch)]).double()
         of_bias, of_weight = sums.clone()
         to_input = None
         if ctx.needs_input_grad[0]:
             operations.allreduce_(sums, name="sync_batch_norm.gradients", op=Sum, process_set=ctx.process_set)
-            through_mean, through_variance = (_like_channels(one / ctx.count, given) for one in sums)
+            through_mean, through_variance = (_per_channel(total / ctx.count, given) for total in sums)
             scale = inverse if weight is None else inverse * weight
-            to_input = (given - through_mean - normal * through_variance) * _like_channels(scale, given)
+            to_input = (given - through_mean - normal * through_variance) * _per_channel(scale, given)
             to_input = to_input.to(input.dtype)
         return (
             to_input,
@@ -173,27 +188,27 @@ class _Normalise(torch.autograd.Function):
 def _by_collectives(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, count: int, eps: float, process_set: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns output, mean and variance, computed by operations that autograd and torch.func can differentiate."""
-    how, batch = Reduction(Sum, 1.0, 1.0, process_set), _over_batch(input)
+    """Returns output, mean and variance; autograd and torch.func can differentiate them."""
+    how, batch = Reduction(Sum, 1.0, 1.0, process_set), _batch_dims(input)
     wide = input.to(torch.promote_types(input.dtype, torch.float32))
     mean = Allreduce.run(False, None, how, wide.sum(batch).double()) / count
-    centred = wide - _like_channels(mean, wide)
+    centred = wide - _per_channel(mean, wide)
     variance = Allreduce.run(False, None, how, (centred**2).sum(batch).double()) / count
-    output = centred * _like_channels(torch.rsqrt(variance + eps), wide)
+    output = centred * _per_channel(torch.rsqrt(variance + eps), wide)
     if weight is not None:
-        output = output * _like_channels(weight, wide)
-    return (output if bias is None else output + _like_channels(bias, wide)), mean, variance
+        output = output * _per_channel(weight, wide)
+    return (output if bias is None else output + _per_channel(bias, wide)), mean, variance
 
 
 def _differentiable_backward(ctx: Any, input: Tensor, weight: Tensor | None, gradient: Tensor) -> Any:
-    """Returns autograd's gradients of the layer, with statistics computed by differentiable collectives."""
+    """Returns autograd's gradients, with statistics computed by differentiable collectives."""
     bias = input.new_zeros(input.size(1), dtype=torch.float64).requires_grad_()
     output, *_ = _by_collectives(input, weight, bias, ctx.count, ctx.eps, ctx.process_set)
-    wanted = {place: one for place, one in enumerate((input, weight, bias)) if ctx.needs_input_grad[place]}
-    given = [one for one in wanted.values() if one is not None]
+    wanted = {index: tensor for index, tensor in enumerate((input, weight, bias)) if ctx.needs_input_grad[index]}
+    given = [tensor for tensor in wanted.values() if tensor is not None]
     found = dict(
         zip(wanted, torch.autograd.grad(output, given, gradient.to(output.dtype), create_graph=True), strict=True)
     )
     if weight is not None and 2 in found:
         found[2] = found[2].to(weight.dtype)
-    return *(found.get(place) for place in range(3)), *(None,) * 5
+    return *(found.get(index) for index in range(3)), *(None,) * 5

@@ -1,4 +1,4 @@
-"""Checks of torch tensors that the core can take, and tensors in memory shared by the ranks of a host."""
+"""Checks of torch tensors for the core, and tensors in memory that a host's ranks share."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ DTYPES: dict[torch.dtype, int] = {
 
 
 def require_dense(tensor: torch.Tensor) -> None:
-    """Raises ValueError for a tensor that is not dense or in unsupported memory, TypeError for other objects."""
+    """Raises ValueError for a tensor of another layout or device, TypeError for other objects."""
     if not isinstance(tensor, torch.Tensor):
-        hint = ": pass torch.as_tensor(x), or use ringcomm.allreduce and the like, which take arrays"
+        hint = ": pass torch.as_tensor(x), or use ringcomm.allreduce and similar functions, which take arrays"
         raise TypeError(
             f"expected a torch.Tensor, got {type(tensor).__module__}.{type(tensor).__name__}"
             f"{hint if hasattr(tensor, '__array__') else ''}"
         )
     if not tensor.is_cpu and tensor.device.type not in DEVICES:
         raise ValueError(
-            f"tensor is on {tensor.device}: ringcomm.torch takes tensors of CPUs and of CUDA. "
+            f"tensor is on {tensor.device}: ringcomm.torch supports CPU and CUDA tensors. "
             "Pass tensor.cpu() and copy the result back."
         )
     if tensor.layout != torch.strided:
@@ -43,7 +43,7 @@ def require_arithmetic(tensor: torch.Tensor, op: Any = None) -> None:
     """Like `require_dense`; also raises UnsupportedError for a dtype that cannot be reduced."""
     require_dense(tensor)
     if op == Adasum and tensor.dtype in DTYPES and not tensor.dtype.is_floating_point:
-        raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: there is no Adasum of {tensor.dtype}")
+        raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: Adasum does not support {tensor.dtype}")
     if tensor.dtype not in DTYPES:
         raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: {tensor.dtype} cannot be reduced")
 
@@ -53,27 +53,44 @@ def empty(
 ) -> torch.Tensor:
     """Returns an uninitialised tensor in memory shared by the ranks of this host.
 
-    An all-reduce in place of these tensors copies nothing. Otherwise like ``torch.empty``; the
-    counterpart for arrays is :meth:`ringcomm.Communicator.empty`.
+    An in-place all-reduce of these tensors copies nothing. For arrays, see
+    :meth:`ringcomm.Communicator.empty`.
 
-    Not collective. The memory serves operations between all ranks. If no memory can be shared
-    (``Communicator.shared_memory_reason``), it is ordinary memory. It is freed with the tensor and its
-    views. A forked child gets a separate copy.
+    Not collective. The memory is for operations between all ranks. If no memory can be shared
+    (``Communicator.shared_memory_reason``), the tensor is in ordinary memory. The memory is freed
+    with the tensor and its views. A forked child gets a separate copy.
 
-    Args:
-        size: integers, or one sequence of them; none: a tensor without dimensions.
-        dtype: any dtype of dense CPU tensors; None: torch's default dtype.
-        device: None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank, even if
-            another is torch's current one; "cuda:1" or 1: that GPU. Other devices of torch: their
-            ordinary memory.
+    Parameters
+    ----------
+    size : int | Sequence[int]
+        Integers, or one sequence of them, as for ``torch.empty``.
+    dtype : torch.dtype | None
+        Any dtype of dense CPU tensors; None: torch's default dtype.
+    device : str | int | torch.device | None
+        None or "cpu": shared memory. "cuda": the GPU with this rank's local rank as index, even if
+        torch's current GPU is another one. "cuda:1" or 1: that GPU. Other devices: their ordinary
+        memory.
 
-    Returns:
+    Returns
+    -------
+    torch.Tensor
         A contiguous tensor.
 
-    Raises:
-        ValueError: before ``init()``.
-        TypeError: a size is no integer.
-        RuntimeError: a size is negative, or the dtype is quantized.
+    Raises
+    ------
+    ValueError
+        The call precedes ``init()``.
+    TypeError
+        A size is no integer.
+    RuntimeError
+        A size is negative, or the dtype is quantized.
+
+    Examples
+    --------
+    >>> x = hvd.empty(1000)
+    >>> _ = x.fill_(rank)
+    >>> hvd.allreduce_(x, name="shared", op=hvd.Sum)[0].item()
+    1.0
     """
     comm = runtime.session().comm
     where = torch.device("cpu" if device is None else device)
@@ -86,4 +103,4 @@ def empty(
     nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
         return torch.empty(shape, dtype=dtype)
-    return torch.from_numpy(shared.flat(comm._node, nbytes)).view(dtype).reshape(shape)
+    return torch.from_numpy(shared.empty_bytes(comm._node, nbytes)).view(dtype).reshape(shape)

@@ -1,4 +1,4 @@
-"""Units of gradients: a loss scale multiplies them, and residuals must follow its changes."""
+"""Units of gradients: a loss scale multiplies gradients, and residuals must follow its changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Units:
-    """Tracks the units of gradients: the factor of a GradScaler, which changes."""
+    """Tracks the loss scale of gradients, which a GradScaler changes during training."""
 
     def __init__(self) -> None:
         self._now: Callable[[], float] | None = None
@@ -28,5 +28,5 @@ class Units:
         return self._last or 1.0
 
     def restart(self) -> None:
-        """Declares that the stored residuals have factor one."""
+        """Records that the stored residuals have a loss scale of one."""
         self._last = 1.0

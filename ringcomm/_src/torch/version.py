@@ -10,7 +10,7 @@ OLDEST = (2, 1)  # register_backend takes `devices` from this version on
 
 
 def check() -> None:
-    """Raises ImportError, which names the version found and the oldest supported one."""
+    """Raises ImportError if torch is older than `OLDEST`. The message names both versions."""
     found = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
     if found < OLDEST:
         raise ImportError(

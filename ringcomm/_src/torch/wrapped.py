@@ -18,28 +18,28 @@ from ringcomm._src.torch.hooked import HookedParameters
 MARK = "_is_distributed_by_ringcomm"  # an attribute of the classes that DistributedOptimizer makes
 
 
-def taking_the_step(step: Any) -> Any:
-    """Marks a step that calls the base's step, which runs step hooks and profiler; else torch would run them twice."""
+def delegating_step(step: Any) -> Any:
+    """Marks a step that calls the base's step, so that torch runs step hooks only once."""
     step.hooked = True
     return step
 
 
 def require_closure(closure: Any) -> None:
-    """Raises TypeError for ``step(loss)``, which an optimizer that ignores its closure would not detect."""
+    """Raises TypeError for ``step(loss)``, which optimizers without closures would not detect."""
     if closure is not None and not callable(closure):
         raise TypeError(f"step() takes a closure, a function that computes the loss, not a {type(closure).__name__}")
 
 
 class Wrapper(torch.optim.Optimizer):
-    """Base class that `wrapped` adds to an optimizer that replaces another one and shares its state."""
+    """Base class that `wrapped` adds to an optimizer that replaces another and shares its state."""
 
     _base: Any  # the optimizer's original class
     _inner: torch.optim.Optimizer  # the optimizer that was wrapped
     _shared: dict[str, Any]  # state and groups when they were last shared
-    _seen: list[int]  # ids of the parameters in the groups
+    _parameter_ids: list[int]  # ids of the parameters in the groups
 
     def _share_groups(self) -> None:
-        """Gives both optimizers the newest state and groups, which ``load_state_dict`` may have replaced on either."""
+        """Gives both optimizers the newest state and groups, after ``load_state_dict`` of one."""
         for key, last in self._shared.items():
             mine, theirs = vars(self)[key], vars(self._inner)[key]
             if mine is not theirs:
@@ -50,17 +50,17 @@ class Wrapper(torch.optim.Optimizer):
         """Returns True if parameters were added or removed, in any way, since the last call."""
         self._share_groups()
         ids = [id(p) for group in self.param_groups for p in group["params"]]
-        changed, self._seen = ids != self._seen, ids
+        changed, self._parameter_ids = ids != self._parameter_ids, ids
         return changed
 
     def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
-        """Called before an optimizer steps with these parameters; `parameters` as for `foreign_steps.watch`."""
+        """Called before an optimizer steps; `parameters` as for `foreign_steps.watch`."""
         raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
-            f"a distributed {type(self).__name__} cannot be copied or pickled, for all ranks have to make the other "
-            "one together: save state_dict(), and load it into an optimizer that DistributedOptimizer returned"
+            f"a distributed {type(self).__name__} cannot be copied or pickled, because all ranks create it together: "
+            "save state_dict(), and load it into another optimizer that DistributedOptimizer returned"
         )
 
 
@@ -79,14 +79,14 @@ class DistributedOptimizerBase(Wrapper):
         self._follow_groups()
 
     def _follow_groups(self) -> None:
-        """Reduces the parameters that are in the groups now. Scripts edit these, or those of the wrapped optimizer."""
+        """Makes the reducer reduce the current parameters of the groups, which scripts may edit."""
         if not self._groups_changed():
             return
         before, self._parameter_names = self._parameter_names, {}
         used = set(before.values())
         for number, group in enumerate(self.param_groups):
-            for place, parameter in enumerate(group["params"]):
-                name = before.get(parameter, f"allreduce.noname.{number}.{place}")
+            for position, parameter in enumerate(group["params"]):
+                name = before.get(parameter, f"allreduce.noname.{number}.{position}")
                 while parameter not in before and name in used:
                     name += ".new"
                 used.add(name)
@@ -102,9 +102,9 @@ class DistributedOptimizerBase(Wrapper):
         names = self._reducer.unreduced(parameters)
         if names:
             raise AssertionError(
-                f"{type(optimizer).__name__}.step() would use gradients of this rank alone: {', '.join(names[:3])} got "
-                "a gradient that has not been reduced. Step the optimizer that DistributedOptimizer returned, or call "
-                "its synchronize() before, and step within its skip_synchronize()"
+                f"{type(optimizer).__name__}.step() would use gradients of this rank only ({', '.join(names[:3])}): "
+                "they have not been reduced. Step the optimizer that DistributedOptimizer returned, or call its "
+                "synchronize() first, and step within its skip_synchronize()"
             )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -130,9 +130,11 @@ class SkipsSynchronize:
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Makes ``step()`` use the gradients as they are, because ``synchronize()`` has been called.
+        """Makes ``step()`` use the gradients as they are, after ``synchronize()``.
 
-        Example::
+        Examples
+        --------
+        ::
 
             optimizer.synchronize()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -147,24 +149,24 @@ class SkipsSynchronize:
 
 
 def wrapped(optimizer: torch.optim.Optimizer, additions: type[torch.optim.Optimizer]) -> Any:
-    """Returns the optimizer as an object of a subclass of its class, with the members of `additions` and its bases.
+    """Returns the optimizer as an object of a subclass of its class, with `additions`' members.
 
-    State is shared, not copied: a scheduler or script that holds the first optimizer also acts on
-    this one. A scheduler made before has set a wrapper of ``step`` on the first instance, which is
-    not copied.
+    State is shared, not copied. So a scheduler or script that holds the given optimizer also acts
+    on the new one. A scheduler may have set the attribute ``step`` of the given optimizer to a
+    wrapper, which is not copied.
     """
     base = type(optimizer)
     contents: dict[str, Any] = {}
-    for one in reversed(additions.__mro__):
-        if one not in torch.optim.Optimizer.__mro__:
-            contents |= vars(one)
+    for cls in reversed(additions.__mro__):
+        if cls not in torch.optim.Optimizer.__mro__:
+            contents |= vars(cls)
     own = {key: value for key, value in contents.items() if key not in ("__dict__", "__weakref__")}
     made: Any = object.__new__(type(base.__name__, (base,), own | {"_base": base, MARK: True}))
     made.__dict__.update((key, value) for key, value in vars(optimizer).items() if key != "step")
-    made._inner, made._seen = optimizer, []
+    made._inner, made._parameter_ids = optimizer, []
     made._shared = {"state": optimizer.state, "param_groups": optimizer.param_groups}
     made._groups_changed()
-    reference = weakref.ref(made)  # both optimizers have the hook, because they share the list
+    reference = weakref.ref(made)  # both optimizers call the hook, because they share the list of hooks
 
     def share(_: Any) -> None:
         if (wrapper := reference()) is not None:

@@ -1,6 +1,6 @@
 """Assigns gradients to buckets, and resolves the wire format ``Compression.auto``.
 
-The bindings call it when they make a plan or reduce a list of gradients.
+The bindings call this module when they make a plan or reduce a list of gradients.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ringcomm._src.base.wire_formats import Auto, pays
+from ringcomm._src.base.wire_formats import Auto, predicts_gain
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
 
 logger = logging.getLogger("ringcomm")
@@ -18,14 +18,14 @@ logger = logging.getLogger("ringcomm")
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes in bytes at which a bucket is full. The first bucket is small, so that communication starts early."""
+    """Sizes in bytes at which a bucket is full. The first bucket is small, to start sending early."""
 
     first_bytes: int = 1 << 20
     bytes: int = 25 << 20
 
 
 def bucket_limits() -> Limits:
-    """Returns the limits of buckets, at most the engine's fusion size: small buckets overlap with the backward pass."""
+    """Returns the limits, at most the fusion size. Small buckets are sent early in backward."""
     fusion = global_process_set.session().config.fusion_bytes
     return Limits(bytes=min(Limits.bytes, fusion)) if fusion else Limits(first_bytes=1, bytes=1)
 
@@ -39,9 +39,10 @@ def assign(
 ) -> list[list[int]]:
     """Assigns items to buckets.
 
-    ``order`` lists the items as they become ready; ``nbytes``, ``dtypes`` and ``groups`` are indexed by item. Items
-    of one group (not None) and dtype have a separate bucket. Items without a group share buckets by dtype, up to
-    ``limits``. Buckets are returned in the order in which they fill up, so that no bucket waits for a later one.
+    ``order`` lists the items as they become ready; ``nbytes``, ``dtypes`` and ``groups`` are
+    indexed by item. Items of one group (not None) and one dtype form a bucket. Items without a
+    group share buckets by dtype, up to ``limits``. Buckets are returned in the order in which they
+    fill up, so that no bucket waits for a later one.
     """
     members: dict[Hashable, int] = {}
     for item in order:
@@ -54,7 +55,7 @@ def assign(
     for item in order:
         grouped = groups[item] is not None
         key = (groups[item], dtypes[item])
-        bucket = waiting.pop(key, [])  # reinserted at the end: keeps `waiting` ordered by last item
+        bucket = waiting.pop(key, [])  # reinserted at the end, so `waiting` stays ordered by last item
         bucket.append(item)
         size[key] = size.get(key, 0) + nbytes[item]
         limit = limits.bytes if full else min(limits.first_bytes, limits.bytes)
@@ -66,8 +67,8 @@ def assign(
     return full + list(waiting.values())
 
 
-def decided(wire: Any, process_set: ProcessSet, nbytes: int) -> Any:
-    """Returns the wire format or None for ``Compression.auto``, identical on all ranks; any other format unchanged.
+def resolve_auto(wire: Any, process_set: ProcessSet, nbytes: int) -> Any:
+    """Returns the format that ``Compression.auto`` selects on all ranks. Other formats are kept.
 
     `nbytes`: size of the data that one call reduces.
     """
@@ -75,6 +76,6 @@ def decided(wire: Any, process_set: ProcessSet, nbytes: int) -> Any:
         return wire
     session = process_set.session()
     hosts, network = [session.host_of[rank] for rank in process_set.ranks], session.config.network()
-    better = pays(wire.code, hosts, network, nbytes, process_set.node is not None)
-    logger.info("compression=auto: gradients travel %s", "as int8" if better else "as they are")
-    return wire.decided(better)
+    better = predicts_gain(wire.code, hosts, network, nbytes, process_set.node is not None)
+    logger.info("compression=auto: gradients are sent %s", "as int8" if better else "uncompressed")
+    return wire.resolve(better)

@@ -1,4 +1,4 @@
-"""Reduces lists of gradients for tapes and optimizers of any framework, in as few operations as possible.
+"""Reduces lists of gradients for tapes and optimizers of any framework, in few operations.
 
 A binding subclasses :class:`GradientReduction`, and implements the reduction of its tensors.
 """
@@ -14,31 +14,34 @@ from typing import Any
 
 from ringcomm._src.base.ops import Average, Sum, core_op
 from ringcomm._src.base.wire_formats import Auto, WireFormat
-from ringcomm._src.compression.compression import NoneCompressor, compressed, parts_of, resolved
+from ringcomm._src.compression.compression import NoneCompressor, parts_of, reduce_compressed, resolved
 from ringcomm._src.named.build import split_list
 from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.training.bucket_limits import bucket_limits, decided
+from ringcomm._src.training.bucket_limits import bucket_limits, resolve_auto
 from ringcomm._src.training.replicas import CountedCheck, every
 
 
 def unnumbered(name: str) -> str:
-    """Removes the numbers by which frameworks make names unique ("dense_1/kernel"): ranks may count differently."""
+    """Removes numbers that make names unique ("dense_1/kernel"); they may differ between ranks."""
     return re.sub(r"_\d+(?=[_/:]|$)", "", name)
 
 
-def named_as(index: int, variable: Any) -> str:
+def operation_name(index: int, variable: Any) -> str:
     called = getattr(variable, "path", None) or getattr(variable, "name", None) if variable is not None else None
     return f"{index}.{unnumbered(called)}" if called else str(index)
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
-    return [getattr(one, "path", None) or getattr(one, "name", None) or str(i) for i, one in enumerate(variables)]
+    return [
+        getattr(variable, "path", None) or getattr(variable, "name", None) or str(i)
+        for i, variable in enumerate(variables)
+    ]
 
 
 @dataclass
 class GradientReduction:
-    """The common arguments of tapes and optimizers. Calling it with gradients returns the reduced gradients."""
+    """Arguments that tapes and optimizers have in common. Calling the object reduces gradients."""
 
     name: str
     op: Any = Average
@@ -50,10 +53,10 @@ class GradientReduction:
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
     algorithm: str | None = None
-    factor: float = 1.0  # factor of the results
+    factor: float = 1.0  # factor that multiplies the results
     local: set[Any] = field(default_factory=set)  # references to variables with gradients that are not reduced
     kept: dict[str, Any] = field(default_factory=dict, repr=False)  # residuals by name, if no graph operation has them
-    applying: bool = False  # reduced gradients are being applied: see `once`
+    applying: bool = False  # reduced gradients are being applied: see `reduced_once`
 
     def __post_init__(self) -> None:
         self.op = core_op(self.op)
@@ -71,17 +74,17 @@ class GradientReduction:
 
     def _check_format(self, wire: WireFormat) -> None:
         if self.op not in (Average, Sum):
-            raise ValueError(f"compression={wire}: only sums and averages can travel so, not {self.op}")
+            raise ValueError(f"compression={wire} supports sums and averages, not op={self.op.name}")
         if wire.of_gradients and not isinstance(wire, Auto):
-            raise ValueError(f"compression={wire} is for ringcomm.torch's DistributedOptimizer")
+            raise ValueError(f"compression={wire} is supported by ringcomm.torch.DistributedOptimizer only")
 
     # ---- methods of a binding ----------------------------------------------------------------------------------------
     def reduce_dense(self, gradients: list[Any], names: list[str], compression: Any) -> list[Any]:
         """Reduces the dense gradients of one group."""
         wire, compressor = parts_of(compression)
-        how, algorithm = self.how_to(wire)
-        given = [self.as_dense(one) for one in gradients]
-        return compressed(compressor, given, lambda sent: self.allreduce(sent, names, how, algorithm))
+        how, algorithm = self.reduction_for(wire)
+        given = [self.as_dense(gradient) for gradient in gradients]
+        return reduce_compressed(compressor, given, lambda sent: self.allreduce(sent, names, how, algorithm))
 
     def allreduce(self, gradients: list[Any], names: list[str], how: Reduce, algorithm: str | None) -> list[Any]:
         """Reduces dense gradients in one operation."""
@@ -100,15 +103,15 @@ class GradientReduction:
     def is_variable(self, variable: Any) -> bool:
         return variable is not None
 
-    def look(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
-        """Compares the variables, if a comparison is due, before these gradients are reduced. Returns the gradients.
+    def compare_replicas(self, check: CountedCheck, gradients: list[Any], variables: list[Any]) -> list[Any]:
+        """Compares the variables if a comparison is due. Returns the gradients.
 
         During tracing, it adds the comparison to the program instead.
         """
         raise NotImplementedError
 
-    def nothing_for(self, variable: Any) -> Any:
-        """Returns a gradient without elements, or None if the variable or its framework does not support that."""
+    def empty_gradient(self, variable: Any) -> Any:
+        """Returns a gradient without elements, or None if that is not supported."""
         return None
 
     def scaled(self, gradient: Any, factor: float) -> Any:
@@ -126,10 +129,10 @@ class GradientReduction:
 
     # ---- shared by all bindings --------------------------------------------------------------------------------------
     @contextmanager
-    def once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
+    def reduced_once(self, gradients: Sequence[Any], variables: Sequence[Any]) -> Iterator[list[Any]]:
         """Yields the reduced gradients. A nested call yields its gradients unchanged.
 
-        An optimizer and the optimizer inside it share this reduction, and the outer one reduces.
+        An optimizer and the optimizer that it wraps share this object. Only the outer call reduces.
         """
         if self.applying:
             yield list(gradients)
@@ -149,7 +152,7 @@ class GradientReduction:
         self.local.add(self.reference(variable))
 
     def keep_layers_local(self, layers: Any) -> None:
-        """Keeps the gradients of layers on their rank. `layers`: a Keras layer, an iterable of layers, or None."""
+        """Excludes the gradients of a Keras layer, or an iterable of layers, from the reduction."""
         for layer in layers if isinstance(layers, Iterable) else [layers] if layers else []:
             for variable in layer.trainable_weights:
                 self.keep_local(variable)
@@ -160,24 +163,29 @@ class GradientReduction:
         return bool(self.process_set.included()) and self.process_set.size() > 1
 
     def factors(self) -> tuple[float, float]:
-        """Returns the factors (before, after) the reduction."""
+        """Returns the factors that multiply gradients: (before, after) the reduction."""
         return 1.0 / self.predivide, self.predivide * self.factor
 
     def __call__(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """Returns the reduced gradients. Gradients that are None must be None on all ranks, and remain None.
+        """Returns the reduced gradients. A gradient that is None must be None on all ranks.
 
         `variables`: a variable for each gradient, or an empty sequence.
         """
         results = list(gradients)
         if not self.together:
-            return [one if one is None or self.factor == 1 else self.scaled(one, self.factor) for one in results]
+            return [
+                gradient if gradient is None or self.factor == 1 else self.scaled(gradient, self.factor)
+                for gradient in results
+            ]
         named: list[Any] = list(variables) or [None] * len(results)
         missing = self._fill(results, named)
-        shared = [i for i, one in enumerate(results) if one is not None and not self._is_local(named[i])]
+        shared = [i for i, gradient in enumerate(results) if gradient is not None and not self._is_local(named[i])]
         self._scale_local(results, named)
-        compared = self._compared([results[i] for i in shared], [one for one in named if not self._is_local(one)])
-        for i, one in zip(shared, compared, strict=True):
-            results[i] = one
+        compared = self._compared(
+            [results[i] for i in shared], [variable for variable in named if not self._is_local(variable)]
+        )
+        for i, gradient in zip(shared, compared, strict=True):
+            results[i] = gradient
         if self.sparse_as_dense:
             for i in shared:
                 results[i] = self.as_dense(results[i])
@@ -188,38 +196,39 @@ class GradientReduction:
             (partial(self.reduce_dense, compression=compression), group) for compression, group in parts
         ]
         for reduce, group in [*reductions, *([(self.gather_sparse, sparse)] if sparse else [])]:
-            names = [f"{self.name}.{named_as(i, named[i])}" for i in group]
-            for i, one in zip(group, reduce([results[i] for i in group], names), strict=True):
-                results[i] = one
+            names = [f"{self.name}.{operation_name(i, named[i])}" for i in group]
+            for i, gradient in zip(group, reduce([results[i] for i in group], names), strict=True):
+                results[i] = gradient
         for i in missing:
             results[i] = None
         return results
 
     def _compared(self, gradients: list[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the gradients, after a comparison of the variables' replicas if one is due."""
-        watched = [one for one in variables if self.is_variable(one)]
+        watched = [variable for variable in variables if self.is_variable(variable)]
         steps = every(self.process_set) if watched and gradients else 0
         if not steps:
             return gradients
-        name = f"{self.name}.{named_as(0, watched[0])}.{len(watched)}"
+        name = f"{self.name}.{operation_name(0, watched[0])}.{len(watched)}"
         check = CountedCheck(self.process_set, name, f"the optimizer {self.name!r}", steps)
-        return self.look(check, gradients, watched)
+        return self.compare_replicas(check, gradients, watched)
 
     def _fill(self, results: list[Any], variables: Sequence[Any]) -> list[int]:
         """Replaces missing gradients by empty ones, and returns their indices.
 
-        If another rank has a gradient at such an index, all ranks get a MismatchError that names the variable.
+        If another rank has a gradient where this rank has none, all ranks get a MismatchError that
+        names the variable.
         """
-        missing = [i for i, one in enumerate(results) if one is None and not self._is_local(variables[i])]
+        missing = [i for i, gradient in enumerate(results) if gradient is None and not self._is_local(variables[i])]
         for i in missing:
-            results[i] = self.nothing_for(variables[i])
+            results[i] = self.empty_gradient(variables[i])
         return missing
 
     def _formats(self, group: list[int], gradients: Sequence[Any]) -> Iterator[tuple[Any, list[int]]]:
-        """Yields (compression, indices): gradients that the wire format does not compress are a separate part."""
+        """Yields (compression, indices). Gradients that do not fit the format are not compressed."""
         wire = self.compression
         if isinstance(wire, Auto):
-            wire = decided(wire, self.process_set, bucket_limits().bytes) or NoneCompressor
+            wire = resolve_auto(wire, self.process_set, bucket_limits().bytes) or NoneCompressor
         if not isinstance(wire, WireFormat):
             yield wire, group
             return
@@ -228,8 +237,8 @@ class GradientReduction:
             if part:
                 yield compression, sorted(part)
 
-    def how_to(self, wire: Any) -> tuple[Reduce, str | None]:
-        """Returns the parameters of the reduction of gradients in a wire format, and the algorithm."""
+    def reduction_for(self, wire: Any) -> tuple[Reduce, str | None]:
+        """Returns the parameters and algorithm for the reduction of gradients in a wire format."""
         everywhere = isinstance(wire, WireFormat) and wire.everywhere
         how = Reduce(self.op, *self.factors(), wire, keeps=True)
         return how, self.algorithm or ("round_robin" if everywhere else None)
@@ -245,14 +254,14 @@ class GradientReduction:
                 results[i] = self.scaled(results[i], 1.0 / self.process_set.size())
 
     def _groups(self, indices: list[int], variables: Sequence[Any]) -> list[list[int]]:
-        """Returns the groups of gradients. By default there is one group: the engine fuses gradients in any case."""
+        """Returns the groups of gradients; by default one, because the engine fuses gradients."""
         if not indices:
             return []
         if self.groups is None:
             return [indices]
         if isinstance(self.groups, int):
             return [part for part in split_list(indices, self.groups) if part]
-        number = {self.reference(one): n for n, group in enumerate(self.groups) for one in group}
+        number = {self.reference(variable): n for n, group in enumerate(self.groups) for variable in group}
         parts: dict[int, list[int]] = {}
         for i in indices:
             parts.setdefault(number.get(self.reference(variables[i]), -1), []).append(i)

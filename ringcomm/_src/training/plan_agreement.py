@@ -1,4 +1,4 @@
-"""Agreement of the ranks on an optimizer's parameters and settings, before they make a plan for its gradients.
+"""Agreement of the ranks on parameters and settings before they make a plan for gradients.
 
 If parameters or settings differ, every rank gets a MismatchError that names the first difference.
 """
@@ -17,7 +17,7 @@ from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.training.plans import PlanId, abandoned_plans
 
 
-class Watched(NamedTuple):
+class ParameterFacts(NamedTuple):
     """A parameter, as a rank has observed it in the step before the plan."""
 
     text: str  # name, dtype and shape, which must be identical on all ranks
@@ -26,14 +26,14 @@ class Watched(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Agreed:
+class Agreement:
     """The result of the agreement, identical on all ranks."""
 
     order: list[int]  # parameters in the order in which the first rank's backward pass made their gradients
     sparse_dims: list[int]  # maximum over the ranks
     abandoned_plans: list[PlanId]  # plans that every rank has abandoned
-    complete: bool  # every rank takes part: none has joined
-    turn: int  # turn of the process set in which the plan must be made
+    complete: bool  # True if every rank takes part, because no rank has joined
+    turn: int  # place of the plan in the order of the process set's `Turns`, in which all ranks make plans
 
 
 class _Row(NamedTuple):
@@ -43,16 +43,23 @@ class _Row(NamedTuple):
     turn: int
     fired: list[int]
     sparse_dims: list[int]
-    dead: list[PlanId]
+    abandoned: list[PlanId]
 
     def packed(self) -> list[int]:
-        return [self.digest, self.turn, len(self.fired), *self.fired, *self.sparse_dims, *itertools.chain(*self.dead)]
+        return [
+            self.digest,
+            self.turn,
+            len(self.fired),
+            *self.fired,
+            *self.sparse_dims,
+            *itertools.chain(*self.abandoned),
+        ]
 
     @staticmethod
     def unpacked(numbers: list[int]) -> _Row:
         digest, turn, count, *rest = numbers
-        fired, dims, dead = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
-        return _Row(digest, turn, fired, dims, list(zip(dead, dead, strict=True)))
+        fired, dims, abandoned = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
+        return _Row(digest, turn, fired, dims, list(zip(abandoned, abandoned, strict=True)))
 
 
 def _digest(texts: Sequence[str]) -> int:
@@ -60,26 +67,27 @@ def _digest(texts: Sequence[str]) -> int:
 
 
 def require_equal_texts(
-    texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer", asks: bool = False
+    texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer", flag: bool = False
 ) -> bool:
-    """Compares texts between ranks. Returns True if any rank gives a true `asks`.
+    """Compares texts between ranks. Returns True if any rank gives a true `flag`.
 
-    Raises MismatchError on every rank (that has not joined) if texts differ; the message names `owner`. The first text
-    describes settings, each further text a parameter.
+    If texts differ, raises MismatchError on every rank that has not joined. The message names
+    `owner`. The first text describes settings, and each further text describes a parameter.
     """
-    rows = list(exchange([_digest(texts), asks], name, process_set).values())
+    rows = list(exchange([_digest(texts), flag], name, process_set).values())
     if any(other[0] != rows[0][0] for other in rows):
         raise _mismatch(texts, name, process_set, owner)
     return any(other[1] for other in rows)
 
 
-def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: ProcessSet) -> Agreed:
-    """Agrees on the parameters and the next plan: the ranks exchange one row of numbers each. Collective.
+def agree(parameters: Sequence[ParameterFacts], settings: str, name: str, process_set: ProcessSet) -> Agreement:
+    """Compares parameters and settings, and agrees on the next plan, by one exchange. Collective.
 
-    ``settings`` describes what must be equal besides the parameters. Raises MismatchError on every rank if they differ.
+    ``settings``: text that must be equal on all ranks. Raises MismatchError on every rank if
+    parameters or settings differ.
     """
-    texts = [settings, *(one.text for one in parameters)]
-    fired, dims = [one.fired for one in parameters], [one.sparse_dim for one in parameters]
+    texts = [settings, *(parameter.text for parameter in parameters)]
+    fired, dims = [parameter.fired for parameter in parameters], [parameter.sparse_dim for parameter in parameters]
     first = process_set.rank() == 0
     mine = _Row(_digest(texts), process_set.turns.draw() if first else -1, fired, dims, abandoned_plans(process_set))
     rows = [_Row.unpacked(row) for row in exchange(mine.packed(), name, process_set).values()]
@@ -92,11 +100,12 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
                 pass  # the turn ends without a plan
         raise _mismatch(texts, name, process_set)
     fired = rows[0].fired
-    return Agreed(
-        # Parameters without a gradient come last, in reverse order: the backward pass starts at the last layers.
+    return Agreement(
+        # Parameters with a gradient are first, in the order of the backward pass. The others follow
+        # in reverse order, because the backward pass starts at the last layers.
         sorted(range(len(fired)), key=lambda i: (fired[i] < 0, fired[i] if fired[i] >= 0 else -i)),
-        [max(of_all) for of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
-        sorted(set.intersection(*(set(row.dead) for row in rows))),
+        [max(dims_of_all) for dims_of_all in zip(*(row.sparse_dims for row in rows), strict=True)],
+        sorted(set.intersection(*(set(row.abandoned) for row in rows))),
         complete,
         rows[0].turn,
     )
@@ -105,7 +114,7 @@ def agree(parameters: Sequence[Watched], settings: str, name: str, process_set: 
 def _mismatch(
     texts: Sequence[str], name: str, process_set: ProcessSet, owner: str = "DistributedOptimizer"
 ) -> errors.MismatchError:
-    """Returns the error that describes the first difference between the first rank and a later rank."""
+    """Returns the error that names the first difference between the first and another rank."""
     mine = "\0".join(texts).encode()
     rows = exchange(list(mine), f"{name}.details", process_set).items()
     (first_rank, first), *others = ((rank, bytes(text).decode().split("\0")) for rank, text in rows)
@@ -118,7 +127,7 @@ def _mismatch(
         )
         return errors.MismatchError(
             f"{owner}: rank {first_rank} has {what[0]} where rank {rank} has {what[1]}; every rank must "
-            "wrap the same parameters, of the same names, with the same settings",
+            "wrap the same parameters, with the same names and settings",
             (first_rank, rank),
         )
     return errors.MismatchError(f"{owner}: ranks have different parameters")

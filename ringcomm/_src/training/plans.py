@@ -1,4 +1,4 @@
-"""Plans of training steps for any framework: the buckets of gradients, and the reduction of one step.
+"""Plans of training steps for any framework: buckets of gradients, reduced once per step.
 
 A binding adds hooks that report when a gradient is ready, and contiguous memory for each bucket.
 """
@@ -22,7 +22,7 @@ _kept: list[Any] = []  # memory that the core may still use
 
 
 class Flags(NamedTuple):
-    """Flags that a rank gives at the end of a step; in the result, the number of ranks that gave each flag."""
+    """Flags of a rank at the end of a step. In an Outcome: numbers of ranks with each flag."""
 
     kept: int = 0  # the rank uses the reduced gradients
     dropped: int = 0  # the rank drops the reduced gradients
@@ -56,8 +56,9 @@ class Presence:
 
 def abandoned_plans(process_set: ProcessSet) -> list[PlanId]:
     """Returns the plans of optimizers that this rank has dropped.
-    Garbage collection differs between ranks, but they must close a plan at the same point of the
-    program. So a plan is closed when the next plan is made, if every rank has dropped it.
+
+    Ranks collect garbage at different times, but must close a plan at the same point of the
+    program. They close it when they make the next plan, if every rank has dropped the optimizer.
     """
     for key in [key for key, plan in _abandoned.items() if not plan.usable()]:
         del _abandoned[key]
@@ -68,7 +69,7 @@ class BucketWire(NamedTuple):
     """The wire formats of a bucket: codes of ops.wire_code."""
 
     wire: int = 0
-    feedback: bool = False  # the residual is added to the next step
+    feedback: bool = False  # the residual is added to the next step's gradients
     first: int = 0  # wire format in the first `first_steps` steps of the plan
     first_steps: int = 0
 
@@ -78,11 +79,11 @@ class BucketWire(NamedTuple):
 
 
 class LowRank(NamedTuple):
-    """Matrices of a bucket that are sent as two factors after its first steps; they cover all of it but its gaps."""
+    """Matrices that are sent as two factors each. They cover the bucket, except its gaps."""
 
     rank: int = 0  # number of columns of the factors; 0: no matrices
     warm_start: bool = True
-    matrices: Sequence[tuple[int, int, int]] = ()  # first element of the bucket, rows, columns
+    matrices: Sequence[tuple[int, int, int]] = ()  # (first element in the bucket, rows, columns)
 
 
 class BucketShape(NamedTuple):
@@ -93,7 +94,7 @@ class BucketShape(NamedTuple):
     wire: BucketWire = BucketWire()
     gaps: Sequence[tuple[int, int]] = ()  # (first element, count) of elements outside of gradients; they are zero
     low_rank: LowRank = LowRank()
-    on_device: bool = False  # in GPU memory on every rank; Plan.ready_at gives the device and the order
+    on_device: bool = False  # True: in GPU memory on every rank; `ready_at` replaces `ready`
 
 
 class StepPlan:
@@ -112,9 +113,7 @@ class StepPlan:
         scales: tuple[float, float],
         algorithm: str | None = None,
     ) -> None:
-        """Makes the plan. Collective over the process set.
-        `items`: number of gradients, in buckets or not. Without `algorithm`, the options choose.
-        """
+        """Makes a plan of `items` gradients, with or without a bucket. Collective."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(
@@ -131,8 +130,9 @@ class StepPlan:
 
     @staticmethod
     def fits(process_set: ProcessSet) -> bool:
-        """Returns True if the process set may have one more plan: message tags limit their number.
-        If not, collects dropped optimizers, so that the next agreement may close their plans.
+        """Returns True if the set may have one more plan: message tags limit their number.
+
+        If not, collects garbage, so that the next agreement can close plans of dropped optimizers.
         """
         fits = process_set.session().engine.has_room_for_plan(process_set.set_id())
         if not fits and time.monotonic() > StepPlan._next_collection:
@@ -163,7 +163,7 @@ class StepPlan:
         _kept.append(memory)
 
     def abandon(self, keep: Any) -> None:
-        """Registers the plan for closing. If a step is in progress, keeps its memory `keep` alive instead."""
+        """Registers the plan for closing; if a step is in progress, keeps its memory instead."""
         if keep is not None:
             self.keep(keep)
         elif self.usable():
@@ -171,6 +171,6 @@ class StepPlan:
 
     @staticmethod
     def close_abandoned(process_set: ProcessSet, plan_id: PlanId) -> None:
-        """Closes a plan that all ranks have abandoned. Does nothing if another thread has closed it."""
+        """Closes a plan that all ranks have abandoned, unless another thread has closed it."""
         if (plan := _abandoned.pop((process_set, plan_id), None)) is not None:
             plan.close()

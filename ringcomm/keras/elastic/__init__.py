@@ -11,7 +11,8 @@
 
     @hvd.elastic.run
     def train(state):
-        model.fit(dataset, steps_per_epoch=500 // hvd.size(), epochs=24 - state.epoch, callbacks=callbacks)
+        epochs, steps = 24 - state.epoch, 500 // hvd.size()
+        model.fit(dataset, epochs=epochs, steps_per_epoch=steps, callbacks=callbacks)
 
     train(state)
 """

@@ -1,4 +1,4 @@
-"""The module `ringcomm.keras` under the name that scripts written for ``horovod.tensorflow.keras`` import."""
+"""The module `ringcomm.keras` under the name of ``horovod.tensorflow.keras``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The backend "ringcomm" of ``torch.distributed``: PyTorch's own distributed libraries run on ringcomm.
+"""The backend "ringcomm" of ``torch.distributed``, for PyTorch's distributed libraries.
 
 From torch 2.5 on, ``import torch`` registers the backend (entry point group ``torch.backends``).
 With older versions, import this package or :mod:`ringcomm.torch` first. It serves CPU and CUDA

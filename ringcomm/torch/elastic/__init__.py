@@ -1,4 +1,4 @@
-"""Elastic training of PyTorch models: `run`, `TorchState`, and a sampler that records the progress of an epoch.
+"""Elastic training of PyTorch models: `run`, `TorchState`, and a sampler for parts of an epoch.
 
 ::
 

@@ -1,4 +1,4 @@
-"""States of elastic training, and handlers of the objects they hold, under the names that Horovod gives them."""
+"""States of elastic training and handlers of their values, under Horovod's names."""
 
 from ringcomm._src.torch.elastic.state import (
     ModelStateHandler,

@@ -1,4 +1,4 @@
-"""allreduce in all its forms: every dtype, op and process set; scales, compression, average; odd shapes and tensors."""
+"""allreduce in all forms: dtypes, ops, process sets, scales, compression, odd shapes."""
 
 import itertools
 import warnings
@@ -195,7 +195,7 @@ def case_sparse():
 
 
 def case_an_algorithm_by_name():
-    """Every form accepts an algorithm after Horovod's arguments; the core compares it between ranks and runs it."""
+    """Every form accepts an algorithm after Horovod's arguments; ranks compare and run it."""
     x, n = torch.full((5,), float(hvd.rank())), hvd.size()
     for algorithm in ("ring", "tree", "butterfly"):
         for form in (hvd.allreduce_async, hvd.allreduce_async_):

@@ -1,4 +1,4 @@
-"""allgather, broadcast, alltoall and reducescatter in all their forms: dtypes, unequal rows, process sets."""
+"""allgather, broadcast, alltoall, reducescatter in all forms: dtypes, unequal rows, sets."""
 
 import itertools
 
@@ -124,7 +124,7 @@ def case_alltoall_even():
 
 
 def case_alltoall_leaves_rows_over():
-    """Splits may sum to less than the number of rows; the remaining rows are not sent, and their gradient is zero."""
+    """Splits may sum to fewer rows; the remaining rows are not sent; their gradient is zero."""
     n = hvd.size()
     tensor = (torch.arange(n + 2.0) + 10 * hvd.rank()).requires_grad_()
     rows, counts = hvd.alltoall(tensor, splits=[1] * n)

@@ -163,7 +163,7 @@ def case_autograd():
             if gradient is not None:
                 assert torch.allclose(x.grad, torch.full_like(x, gradient)), (call, x.grad)
         weights = torch.tensor([[r + 1.0] * 2 for r in one.ranks])
-        assert torch.equal(x.grad, weights)  # each row's gradient comes from the rank that received the row
+        assert torch.equal(x.grad, weights)  # each row's gradient is sent by the rank that received the row
 
 
 def case_state_on_sets():

@@ -1,4 +1,4 @@
-"""Errors in scripts: each has Horovod's exception type, on every rank that it concerns, and the job continues."""
+"""Errors in scripts: Horovod's exception types, on all ranks concerned; the job continues."""
 
 import torch
 from expected import alive, raises

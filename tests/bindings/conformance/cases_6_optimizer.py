@@ -1,4 +1,4 @@
-"""DistributedOptimizer with each of its arguments, compared with one process that has the whole batch."""
+"""DistributedOptimizer with each of its arguments, compared with one process on all data."""
 
 import copy
 import functools

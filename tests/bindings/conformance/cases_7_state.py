@@ -1,4 +1,4 @@
-"""Broadcast of models, optimizers and objects: every optimizer of torch, before and after the first step."""
+"""Broadcast of models, optimizers and objects: all optimizers of torch, trained or not."""
 
 import inspect
 import warnings

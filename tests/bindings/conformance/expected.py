@@ -1,4 +1,4 @@
-"""Expected results of operations, computed in one process; the process sets of the cases; checks after errors."""
+"""Expected results of operations, from one process; process sets; checks after errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def forget_sets() -> None:
 
 
 def value(rank: int, shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    """Returns a rank's input: small whole numbers, which every dtype represents exactly."""
+    """Returns a rank's input: small integers, which every dtype represents exactly."""
     generator = torch.Generator().manual_seed(1000 * seed + rank)
     low, high = (0, 2) if dtype == torch.bool else (0, 4) if dtype == torch.uint8 else (-3, 4)
     return torch.randint(low, high, tuple(shape), generator=generator).to(dtype)

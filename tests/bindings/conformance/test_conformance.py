@@ -1,4 +1,4 @@
-"""The API of horovod.torch 0.28, with its errors, on 2, 3 and 4 ranks. One job runs all cases for a number of ranks."""
+"""The API of horovod.torch 0.28, with its errors, on 2, 3 and 4 ranks, in a job each."""
 
 from __future__ import annotations
 

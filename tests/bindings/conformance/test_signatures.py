@@ -1,4 +1,4 @@
-"""Compares every public name of horovod.torch 0.28 with ringcomm: the order of arguments, and their defaults."""
+"""Compares horovod.torch 0.28's public names with ringcomm: arguments, order, defaults."""
 
 from __future__ import annotations
 

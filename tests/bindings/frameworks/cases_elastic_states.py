@@ -104,11 +104,11 @@ def copied(part):
 def case_a_state_of_another_model_is_refused():
     state, other = hvd.elastic.KerasState(make(), batch=1), hvd.elastic.KerasState(make(), batch=2)
     smaller = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="variables were kept, and there are 2"):
+    with pytest.raises(ValueError, match="variables, and the model has 2"):
         hvd.elastic.KerasState(smaller).put_back(state.contents())
     contents = state.contents()
     contents["variables"][0] = contents["variables"][1]
-    with pytest.raises(ValueError, match="kernel was kept with shape"):
+    with pytest.raises(ValueError, match="kernel was saved with shape"):
         other.put_back(contents)
     assert other.batch == 2
     with pytest.raises(ValueError, match="build"):
@@ -124,7 +124,7 @@ def case_an_uncompiled_model_and_an_optimizer():
 
 
 def case_run_starts_in_step():
-    """Outside of elastic jobs, run synchronizes with rank 0's values, and returns the function's result."""
+    """Outside of elastic jobs, run broadcasts rank 0's values, and returns the result."""
 
     @hvd.elastic.run
     def train(state, more):
@@ -137,7 +137,7 @@ def case_run_starts_in_step():
 
 
 def case_a_loss_is_known_by_the_text_of_the_frameworks_error():
-    """Texts of frameworks' errors that name a lost rank become ringcomm's errors; other errors stay unchanged."""
+    """Frameworks' errors that name a lost rank become ringcomm's; others are unchanged."""
     if BACKEND == "torch":  # torch operations raise ringcomm's errors directly
         return
     make_error = of_jax if BACKEND == "jax" else of_a_graph
@@ -205,7 +205,7 @@ if BACKEND == "tensorflow":
             of_tensorflow.elastic.TensorFlowState([tf.Variable(1.0)], session=object())
         with pytest.raises(ValueError, match="session"), tf.Graph().as_default():
             of_tensorflow.elastic.TensorFlowState([])
-        with pytest.raises(ValueError, match="give the variables"):
+        with pytest.raises(ValueError, match="needs a list of variables"):
             of_tensorflow.elastic.TensorFlowState()
 
 

@@ -1,6 +1,7 @@
 """Runs the functions ``case_*`` of modules (a,b), in order, on every rank. By hand:
 
-``cd tests/bindings/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python framework_cases.py cases_keras [part of a name]``
+``cd tests/bindings/frameworks; KERAS_BACKEND=jax mpiexec -n 2 python framework_cases.py cases_keras
+[part of a name]``
 """
 
 import dataclasses
@@ -40,10 +41,10 @@ def few_threads() -> None:
 
 
 def assert_memory_stays(work: Callable[[], None], rounds: int = 10) -> None:
-    """Runs rounds of `work` until memory has stopped growing on every rank; fails if it grows in each round.
+    """Runs rounds of `work` until no rank's memory grows; fails if it grows in each round.
 
-    Threads and allocators need some rounds to reach their full size, more so with many ranks on few cores. All ranks
-    run the same number of rounds.
+    Threads and allocators need some rounds to reach their full size, more so with many ranks on few
+    cores. All ranks run the same number of rounds.
     """
     process, held, stays = psutil.Process(), [], False
     for _ in range(rounds):
@@ -82,7 +83,7 @@ def checking(option: str) -> Iterator[Callable[[], tuple[int, int, list[str]]]]:
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:
-    """Runs the cases. A case that fails on one rank ends the job, because the other ranks would wait for it."""
+    """Runs the cases. A failure on one rank ends the job: other ranks would wait for it."""
     few_threads()
     modules = [importlib.import_module(name) for name in module_names.split(",")]
     ringcomm.init()
@@ -114,8 +115,8 @@ if __name__ == "__main__":
 def assert_left_out_comes_later(reduced, rank, size):
     """Checks error feedback: the mean of many results has a smaller error than one result.
 
-    `reduced(array)` returns the sum over all ranks by a lossy encoder. Without feedback each result would have the same
-    error.
+    `reduced(array)` returns the sum over all ranks by a lossy encoder. Without feedback each result
+    would have the same error.
     """
     import numpy as np
 
@@ -130,8 +131,8 @@ def assert_left_out_comes_later(reduced, rank, size):
 def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
     """Checks that results plus saved residuals equal the inputs.
 
-    `make()` returns a new function that reduces an array of this name by an encoder. The residuals are loaded both by a
-    process that has not called it yet, and by one that has.
+    `make()` returns a new function that reduces an array of this name by an encoder. The residuals
+    are loaded both by a process that has not called it yet, and by one that has.
     """
     import numpy as np
 
@@ -152,7 +153,7 @@ def assert_it_is_saved_and_goes_on(hvd, make, name, mean):
             arrived += np.asarray(reduced(arrays[rank]))
             if step == 1:
                 hvd.load_compression_state_dict(hvd.compression_state_dict())
-        assert size == 1 or name not in error_feedback.waiting.get(hvd.global_process_set, {})
+        assert size == 1 or name not in error_feedback.loaded_residuals.get(hvd.global_process_set, {})
         state = hvd.compression_state_dict()
         residual = state[name].reshape(40, 50) if size > 1 else 0
         np.testing.assert_allclose(arrived + residual, given, atol=1e-3)

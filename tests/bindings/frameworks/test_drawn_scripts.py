@@ -1,4 +1,4 @@
-"""Drawn scripts of users of TensorFlow, Keras and JAX, compared with the framework and averaged gradients.
+"""Drawn scripts of TensorFlow, Keras and JAX, compared with averaged gradients.
 
 tests/bindings/scripts/ has the templates, the references and the comparison.
 """

@@ -1,4 +1,4 @@
-"""Elastic jobs of TensorFlow, Keras and JAX: a rank is killed, and the weights equal those without the loss."""
+"""Elastic jobs of TensorFlow, Keras and JAX: a killed rank does not change the weights."""
 
 from __future__ import annotations
 

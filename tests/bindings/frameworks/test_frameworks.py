@@ -1,6 +1,7 @@
 """The cases of ringcomm.tensorflow, ringcomm.keras and ringcomm.jax, on ranks under mpiexec.
 
-One job runs for each framework and number of ranks, because importing TensorFlow takes longer than most cases.
+One job runs for each framework and number of ranks, because importing TensorFlow takes longer than
+most cases.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def test_others_end_when_a_rank_does(how: str) -> None:
 def test_a_missing_framework_is_one_import_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from ringcomm._src.base import installed
 
-    for version, words in ((None, "is not installed"), ("0.1.2", "0.1.2 is too old")):
+    for version, words in ((None, "is not installed"), ("0.1.2", "version 0.1.2 is installed")):
         monkeypatch.setattr(installed, "framework_version", lambda _, version=version: version)
         with pytest.raises(ImportError, match=rf'{words}: pip install "ringcomm\[{name}\]"'):
             installed.require_framework(name)

@@ -89,7 +89,7 @@ def test_results_come_by_rank_and_two_jobs_run_one_after_another(session: None) 
         ("raises", KeyError, "of this rank alone"),
         ("dies", RuntimeError, "rank 1 of 3 has died: SIGKILL"),
         ("dies before init", RuntimeError, "rank 1 of 3 has died: SIGKILL"),
-        ("its task dies", RuntimeError, r"without results of ranks \[.*1|the job in Spark has failed"),
+        ("its task dies", RuntimeError, r"without results of ranks \[.*1|the Spark job has failed"),
     ],
 )
 def test_a_rank_that_fails_is_one_error_and_the_next_job_is_right(

@@ -1,6 +1,7 @@
 """Trains on handwritten digits as Horovod's MNIST example does.
 
-It has partitioned data, a scaled learning rate with warm-up, a broadcast at the start, and averaged metrics.
+It has partitioned data, a scaled learning rate with warm-up, a broadcast at the start, and averaged
+metrics.
 """
 
 import argparse
@@ -43,7 +44,7 @@ class Net(nn.Module):
 
 def main(args):
     def learning_rate(epoch, batch):
-        """Returns the learning rate; in the first epochs it rises from that of one worker to that of all workers."""
+        """Returns the learning rate, which rises to that of all workers in the first epochs."""
         if args.use_adasum:
             return args.base_lr
         progress = (epoch + (batch + 1) / len(train_loader)) / max(args.warmup_epochs, 1e-9)

@@ -1,4 +1,4 @@
-"""Times steps on random data, as Horovod's elastic synthetic benchmark does, with commits between iterations."""
+"""Times steps on random data, as Horovod's elastic synthetic benchmark, with commits."""
 
 import argparse
 import os

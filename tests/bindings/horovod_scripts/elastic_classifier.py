@@ -1,7 +1,7 @@
 """Elastic training of a classifier, as in Horovod's elastic MNIST example.
 
-It has a DistributedSampler, a learning rate scaled by the number of ranks, a commit after each batch, and a test at
-the end. The digits are generated.
+It has a DistributedSampler, a learning rate scaled by the number of ranks, a commit after each
+batch, and a test at the end. The digits are generated.
 """
 
 import argparse

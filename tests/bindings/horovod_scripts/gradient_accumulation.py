@@ -1,4 +1,4 @@
-"""Gradient accumulation: several backward passes add up gradients before these are reduced and clipped."""
+"""Gradient accumulation: several backward passes, then gradients are reduced and clipped."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Ranks with different amounts of data: a rank without data joins; training continues with the last rank's model."""
+"""Ranks with unequal data: ranks without data join; the last rank's model is used."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""A model that uses only some of its branches: a different one per batch; one is never used, one is frozen."""
+"""A model that uses a different branch per batch; one is never used, and one is frozen."""
 
 import argparse
 

@@ -28,7 +28,7 @@ DTYPES = [
 
 
 def dtypes():
-    """Returns the dtypes to test: fewer on many ranks, because every rank builds a new graph for each dtype."""
+    """Returns the dtypes to test: fewer on many ranks, which build a graph for each dtype."""
     return DTYPES if rc.size() <= 3 else DTYPES[1::5]
 
 
@@ -149,7 +149,7 @@ def case_errors():
 
 
 def case_other_rows_than_were_traced():
-    """Other ranks' rows differ from those that a rank has traced, even if their sum is as expected (rank 0 of 3)."""
+    """Other ranks' rows differ from the traced ones, even if their sum does not (rank 0)."""
     rank, size = rc.rank(), rc.size()
     rows = [2, 1, 3, 2, 2][:size]
     for name, collective, count in (
@@ -169,7 +169,7 @@ def case_other_rows_than_were_traced():
 
 
 def case_python_runs_while_a_graph_waits():
-    """Rank 0 enters the graph only after a thread of each other rank has run while that main thread waits there."""
+    """Rank 0 enters the graph when threads of other ranks have run while main threads wait."""
     by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
     function = jax.jit(lambda x: rc.allreduce(x, name="meanwhile"))
     if rc.rank() == 0:
@@ -277,7 +277,7 @@ def case_compression_by_name():
     for compression in ("none", "fp16", "int8", "onebit", "auto", None):
         rc.distributed(optax_like, compression=compression)
     for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
-        with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
+        with pytest.raises(ValueError, match=f"is unknown. Known: {nearest}"):
             rc.distributed(optax_like, compression=compression)
 
 

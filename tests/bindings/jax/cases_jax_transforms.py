@@ -80,7 +80,7 @@ def transformations(loss, x, v):
 
 
 def expected(combine, factor, second, everybody, directions):
-    """Returns the expected results of every rank: gradients of the sum of all ranks' losses, times a factor."""
+    """Returns every rank's expected results: gradients of the sum of losses, times a factor."""
     weights = jnp.arange(1.0, rc.size() + 1)
 
     def losses(everybody):
@@ -179,7 +179,7 @@ def case_gradients_of_extremes_and_products():
 
 
 def case_names_of_calls():
-    """Calls match although lines repeat, and although ranks run different lines or compile more programs."""
+    """Calls match if lines repeat, or ranks run different lines or compile more programs."""
     rank, size = rc.rank(), rc.size()
     tree = {f"layer {i}": jnp.full((i % 3 + 1, 300), float(rank + i)) for i in range(12)}
     mean = (size - 1) / 2
@@ -277,7 +277,7 @@ def case_refusals():
 
 
 def case_skipped_steps_of_optax():
-    """If only one rank skips a step, every rank raises an error; if gradients are reduced first, all ranks skip it."""
+    """If one rank skips a step, all raise an error; if gradients are reduced first, all skip."""
     import optax
 
     rank, size = rc.rank(), rc.size()

@@ -1,4 +1,4 @@
-"""Cases of the callbacks of elastic training for framework_cases.py, on the backend that KERAS_BACKEND names."""
+"""Cases of elastic callbacks for framework_cases.py, on the backend of KERAS_BACKEND."""
 
 import keras
 from cases_elastic_states import fit, make

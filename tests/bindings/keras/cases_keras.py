@@ -24,7 +24,7 @@ TARGETS = random.normal(size=(60, 1)).astype(np.float32)
 
 
 def whole_batch():
-    """Returns the rows of one batch of all ranks; ranks get equal numbers of rows, in one pass and in two."""
+    """Returns the rows of a global batch; ranks get equal shards, in one pass and in two."""
     return 10 if hvd.size() == 5 else 12
 
 
@@ -187,7 +187,7 @@ def case_overflow_on_one_rank():
 
 
 def case_overflow_under_a_policy_that_comes_later():
-    """Keras wraps the distributed optimizer in a LossScaleOptimizer, and ringcomm has no callback there."""
+    """Keras wraps the optimizer in a LossScaleOptimizer, which calls no code of ringcomm."""
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1))
     keras.config.set_dtype_policy("mixed_float16")
     try:
@@ -236,7 +236,7 @@ def case_copies_are_distributed():
             assert type(copy) is type(made)
             averages(copy)
         assert type(other.optimizer) is type(copies.copy(made)) is type(made)
-        with pytest.raises(ValueError, match="has been in a file"):
+        with pytest.raises(ValueError, match="was loaded from a file"):
             type(made).from_config(json.loads(json.dumps(made.get_config())))
     twice = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0), op=hvd.Sum)
     copy = copies.deepcopy(twice)
@@ -247,7 +247,7 @@ def case_copies_are_distributed():
 
 
 def case_the_inner_optimizer_is_distributed():
-    """Distributes the inner optimizer of a LossScaleOptimizer; each way through both reduces gradients once."""
+    """Distributes a LossScaleOptimizer's inner optimizer: gradients are reduced once."""
     keras.config.set_dtype_policy("mixed_float16")
     try:
         inner = keras.optimizers.SGD(1.0)
@@ -351,7 +351,7 @@ def case_momentum_correction():
 
 
 def case_rates_that_change_in_an_epoch_are_used():
-    """Rates take effect within an epoch on JAX too, whose trainer holds the variables' values during an epoch."""
+    """Rates take effect within an epoch on JAX too, whose trainer holds variables' values."""
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss=lambda y, p: p)
     start = float(weights(model)[0][0, 0])
@@ -461,7 +461,7 @@ if BACKEND == "tensorflow":
             np.testing.assert_allclose(served, model.predict(np.ones((2, 8)), verbose=0), rtol=1e-5)
 
     def case_jit_compile():
-        """An explicit jit_compile=True raises one error, with and without callbacks; the automatic choice is off."""
+        """An explicit jit_compile=True raises one error; the automatic choice is off."""
         for choice, callbacks in (
             (True, [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]),
             (True, []),
@@ -490,7 +490,7 @@ def case_compression_by_name():
     for compression in ("none", "fp16", "int8", "onebit", "auto", None):
         hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=compression)
     for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
-        with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
+        with pytest.raises(ValueError, match=f"is unknown. Known: {nearest}"):
             hvd.DistributedOptimizer(keras.optimizers.SGD(), compression=compression)
 
 
@@ -511,7 +511,7 @@ def case_check_replicas():
 
 
 def case_replicas_are_compared():
-    """Replicas are compared after the first step and the broadcast in it; without a broadcast they differ."""
+    """Compares replicas after the first step's broadcast; without a broadcast they differ."""
     last = hvd.size() - 1
     for passes, broadcast, local in ((1, True, False), (1, False, False), (2, False, False), (1, False, True)):
         model = make()

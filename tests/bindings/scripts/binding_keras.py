@@ -1,4 +1,4 @@
-"""`ringcomm.keras` for `script_ranks`, on the backends TensorFlow and JAX: names in scripts, reference, mutants."""
+"""`ringcomm.keras` for `script_ranks`, on TensorFlow and JAX: names, reference, mutants."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PlainBroadcast(keras.callbacks.Callback):
 
 
 class PlainCallbacks:
-    """The callbacks of the reference. Learning rate callbacks do not communicate, so they are ringcomm's."""
+    """Callbacks of the reference. Those of learning rates are ringcomm's, without messages."""
 
     LearningRateWarmupCallback = product.callbacks.LearningRateWarmupCallback
     LearningRateScheduleCallback = product.callbacks.LearningRateScheduleCallback
@@ -109,7 +109,7 @@ class Plain(PlainRanks):
         if backward_passes_per_step > 1:
             inner = getattr(optimizer, "inner_optimizer", optimizer)
             if inner.gradient_accumulation_steps not in (None, backward_passes_per_step):
-                raise ValueError("give backward_passes_per_step or gradient_accumulation_steps, not both")
+                raise ValueError("pass backward_passes_per_step or gradient_accumulation_steps, not both")
             inner.gradient_accumulation_steps = backward_passes_per_step
         factor = 1 if average_aggregated_gradients else backward_passes_per_step
         optimizer.__class__ = plain_class(type(optimizer), self, (op, sparse_as_dense), factor)

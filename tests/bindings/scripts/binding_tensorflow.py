@@ -1,4 +1,4 @@
-"""`ringcomm.tensorflow` for `script_ranks`: names in scripts, mutants, a reference that sends by tf.numpy_function."""
+"""`ringcomm.tensorflow` for `script_ranks`: names, mutants, reference by numpy_function."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Watching(PlainOptimizer):
 
 
 class ReducesBeforeClipping(Watching):
-    """An optimizer that reduces gradients as they were when backward ended, without the script's later changes."""
+    """An optimizer that reduces gradients as of the end of backward, without later changes."""
 
     def synchronize(self) -> None:
         for p, gradient in self.early.items():

@@ -1,6 +1,7 @@
-"""A reference for `ringcomm.torch`: torch's own optimizer, and gradients averaged between backward and step.
+"""A reference for `ringcomm.torch`: torch's optimizer, with gradients averaged before step.
 
-It sends complete tensors, pickled, in one collective per step. A script runs with it in place of `ringcomm.torch`.
+It sends complete tensors, pickled, in one collective per step. A script runs with it in place of
+`ringcomm.torch`.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class PlainOptimizer:
         """Does nothing. Mutants override it."""
 
     def synchronize(self) -> None:
-        """Replaces every gradient by the mean (or sum) over the ranks. It stays None if no rank has a gradient."""
+        """Replaces each gradient by the mean (or sum) over ranks; None if no rank has one."""
         parameters = self.parameters()
         mine = (self.hvd.rank(), [None if p.grad is None else p.grad.detach() for p in parameters])
         parts = [gradients for rank, gradients in self.hvd.gather(mine) if rank in self.ranks]

@@ -1,4 +1,4 @@
-"""Compares drawn scripts with their references on ranks, and draws them. The tests of all bindings use it."""
+"""Draws scripts, and compares them with their references on ranks, for all bindings."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A grammar of training scripts: hypothesis draws statements that users write around a step.
 
-A script creates a network and optimizers, and repeats phases of statements. Statements that depend on the rank let
-every rank reach the same steps.
+A script creates a network and optimizers, and repeats phases of statements. Statements that depend
+on the rank let every rank reach the same steps.
 """
 
 from __future__ import annotations

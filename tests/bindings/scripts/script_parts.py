@@ -22,7 +22,8 @@ class PlainSet:
 class PlainRanks:
     """The names of references that are identical for all frameworks.
 
-    `comm` is a communicator of all ranks. Each call of `gather` is one collective, in the same order on all ranks.
+    `comm` is a communicator of all ranks. Each call of `gather` is one collective, in the same
+    order on all ranks.
     """
 
     Average, Sum = "Average", "Sum"
@@ -60,7 +61,7 @@ class PlainRanks:
         return self.gather(item)[root_rank]
 
     def mean(self, arrays: list[np.ndarray[Any, Any]], op: str, members: PlainSet | None) -> list[Any]:
-        """Returns the mean (or sum) of each array over the members; on other ranks the arrays themselves."""
+        """Returns each array's mean (or sum) over the members; on other ranks, the arrays."""
         ranks = (members or self.global_process_set).ranks
         parts = [given for rank, given in self.gather((self._rank, arrays)) if rank in ranks]
         if len({tuple(one.shape for one in part) for part in parts}) > 1:

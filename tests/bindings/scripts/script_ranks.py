@@ -1,4 +1,4 @@
-"""Runs a drawn script on this rank with a binding and with its reference, and compares the values that both noted."""
+"""Runs a drawn script with a binding and with its reference, and compares noted values."""
 
 from __future__ import annotations
 
@@ -92,9 +92,10 @@ def exchanged(comm: ringcomm.Communicator, item: Any) -> list[Any]:
 
 
 def reference(text: str, binding: Any, comm: ringcomm.Communicator) -> Run:
-    """Runs the script with the reference. Raises AssertionError on all ranks if it fails on some ranks only.
+    """Runs the script with the reference. Raises AssertionError if it fails on some ranks only.
 
-    A rank that fails closes the reference's communicator, so that the other ranks do not wait for it.
+    A rank that fails closes the reference's communicator, so that the other ranks do not wait for
+    it.
     """
     global _plain_comm
     if _plain_comm is None:

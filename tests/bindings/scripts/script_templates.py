@@ -1,7 +1,7 @@
-"""Draws scripts from templates: an entry of the table NAMES, which may have slots, replaces a slot `{NAMES}`.
+"""Draws scripts from templates: an entry of the table NAMES replaces a slot `{NAMES}`.
 
-An entry of several lines gets the indentation of its slot's line. A slot `{NAMES?}` is empty in two of
-three draws; then its line is omitted.
+An entry of several lines gets the indentation of its slot's line. A slot `{NAMES?}` is empty in two
+of three draws; then its line is omitted.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def filled(draw: st.DrawFn, template: str, tables: Mapping[str, Any]) -> str:
 def scripts(draw: st.DrawFn, module: ModuleType) -> str:
     """Draws a script from the tables of `module`.
 
-    SETUP, PHASES, CHANGES and END are texts or tables of templates. APART lists combinations of texts that the
-    reference cannot run; no script has all texts of one entry.
+    SETUP, PHASES, CHANGES and END are texts or tables of templates. ``APART`` lists combinations of
+    texts that the reference cannot run; no script has all texts of one entry.
     """
     tables = vars(module)
 

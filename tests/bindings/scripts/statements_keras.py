@@ -1,6 +1,6 @@
 """Templates and statements of scripts for `ringcomm.keras`.
 
-Simple ones come first, because hypothesis shrinks to them.
+Simple ones are first, because hypothesis shrinks to them.
 """
 
 from __future__ import annotations
@@ -181,6 +181,6 @@ END = ["see(model)"]
 
 REFUSED = {
     "XLA cannot run collectives": ["jit_compile=True"],
-    "give backward_passes_per_step or gradient_accumulation_steps": ["backward_passes_per_step"],
+    "pass backward_passes_per_step or gradient_accumulation_steps": ["backward_passes_per_step"],
     "distributed already": ["load_model"],
 }

@@ -1,6 +1,6 @@
 """Templates and statements of scripts for `ringcomm.tensorflow`.
 
-Simple ones come first, because hypothesis shrinks to them.
+Simple ones are first, because hypothesis shrinks to them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drawn scripts of users: `ringcomm.torch` on ranks computes the same as torch with averaged gradients."""
+"""Drawn scripts: `ringcomm.torch` on ranks equals torch with averaged gradients."""
 
 from __future__ import annotations
 

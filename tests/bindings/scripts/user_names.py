@@ -1,4 +1,4 @@
-"""The names that drawn scripts use besides `hvd`: small networks, data of each rank, and values to compare.
+"""Names of drawn scripts besides `hvd`: small networks, ranks' data, and values to compare.
 
 A drawn script runs alone too: PYTHONPATH=tests/bindings/scripts mpiexec -n 2 python script.py
 """
@@ -25,7 +25,7 @@ def mlp() -> nn.Module:
 
 
 def wide() -> nn.Module:
-    """Returns a network with weights above 64 KiB, whose gradients stay in the memory that autograd allocated."""
+    """Returns a network with weights above 64 KiB: gradients stay in autograd's memory."""
     return nn.Sequential(nn.Linear(5, 1800), nn.Tanh(), nn.Linear(1800, 2)).double()
 
 
@@ -171,7 +171,7 @@ class User(Watched):
         super().note(name, value)
 
     def side_by_side(self, *jobs: Callable[[], None]) -> None:
-        """Runs jobs in threads, started in a different order on each rank; the reference runs them in sequence."""
+        """Runs jobs in threads, in another order on each rank; the reference runs in sequence."""
         if self.plain:
             for job in jobs:
                 job()

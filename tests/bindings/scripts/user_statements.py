@@ -1,4 +1,4 @@
-"""Statements of drawn scripts. Simple ones come first in each table, because hypothesis shrinks to them."""
+"""Statements of drawn scripts. Simple ones are first: hypothesis shrinks to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of ringcomm.tensorflow for framework_cases.py: eagerly, in functions, and in graphs of TensorFlow 1."""
+"""Cases of ringcomm.tensorflow for framework_cases.py: eager, functions, TensorFlow 1."""
 
 import itertools
 import json
@@ -28,12 +28,12 @@ DTYPES = [
 
 
 def dtypes():
-    """Returns the dtypes to test: fewer on many ranks, because every rank builds a new graph for each dtype."""
+    """Returns the dtypes to test: fewer on many ranks, which build a graph for each dtype."""
     return DTYPES if hvd.size() <= 3 else DTYPES[1::5]
 
 
 def values(dtype, shape, rank, first=0):
-    """Returns small whole numbers, so that sums are exact."""
+    """Returns small integers, so that sums are exact."""
     numbers = (np.arange(first, first + np.prod(shape, dtype=int)).reshape(shape) + rank) % 3
     return tf.cast(tf.constant(numbers), dtype)
 
@@ -358,7 +358,7 @@ def case_nameless_operations_pair_by_their_order():
 
 
 def case_gradients_of_branches_and_loops_pair_by_their_place():
-    """TensorFlow also numbers the graphs of these gradients; here ranks create different numbers of them."""
+    """TensorFlow numbers the graphs of these gradients; ranks create different numbers."""
     rank, size = hvd.rank(), hvd.size()
     for _ in range(rank):
         tf.function(lambda x: tf.cond(x > 0, lambda: x, lambda: -x))(tf.constant(1.0))
@@ -478,7 +478,7 @@ def raised(error, *words):
 
 
 def case_python_runs_while_a_graph_waits():
-    """Rank 0 enters the graph only after a thread of each other rank has run while that main thread waits there."""
+    """Rank 0 enters the graph when threads of other ranks have run while main threads wait."""
     by_thread = partial(ringcomm.allreduce, np.ones(1), name="by a thread")
     function = tf.function(lambda x: hvd.allreduce(x, name="meanwhile"))
     if hvd.rank() == 0:
@@ -597,7 +597,7 @@ def case_join():
 
 # ---- training --------------------------------------------------------------------------------------------------------
 def train(optimizer, share, in_function, sparse_as_dense=False, **options):
-    """Returns the weights after some steps on batches of 12 rows. This rank trains on its shard, or on all rows."""
+    """Returns the weights after steps on 12 rows; this rank uses its shard, or all rows."""
     import keras
 
     random = np.random.default_rng(0)
@@ -670,7 +670,7 @@ def case_a_gradient_that_one_rank_lacks():
     assert results[1] is None
     np.testing.assert_allclose(results[2], np.ones(3))
     if size > 1:
-        words = "partly", f"a gradient that is None, on rank {size - 1}"
+        words = "partly", f"a gradient that is None) on rank {size - 1}"
         with raised(ringcomm.MismatchError, *words):
             step(False)
         with raised(tf.errors.FailedPreconditionError, *words):
@@ -811,7 +811,7 @@ def case_without_the_library():
 
 
 def case_a_later_session():
-    """Functions traced before a shutdown run in the next session; between the sessions they raise one clear error."""
+    """Functions traced before a shutdown run in the next session; in between they raise."""
     size = hvd.size()
     function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
     equal(function(tf.ones(3)), np.full(3, size, np.float32))
@@ -893,7 +893,7 @@ def case_first_steps_and_gradients_that_are_left_as_they_are():
         equal(plain, np.full(2000, hvd.size(), np.float32))
         zeros = np.count_nonzero(compressed.numpy() == 0)
         assert zeros == 0 if number < 3 or hvd.size() == 1 else zeros > 1000, (number, zeros)
-    for op, word in ((hvd.Min, "sums and averages"), (hvd.Sum, "ringcomm.torch's")):
+    for op, word in ((hvd.Min, "sums and averages"), (hvd.Sum, "ringcomm.torch.DistributedOptimizer")):
         wire = hvd.Compression.int8 if op == hvd.Min else hvd.Compression.powersgd
         try:
             with tf.GradientTape() as tape:
@@ -908,7 +908,7 @@ def case_compression_by_name():
     for compression in ("none", "fp16", "int8", "onebit", "auto", None):
         hvd.DistributedGradientTape(tf.GradientTape(), compression=compression)
     for compression, nearest in (("int7", "int"), ("bf61", "bf16"), (7, ""), ({"*": "int8"}, "")):
-        with pytest.raises(ValueError, match=f"is none that there is. Known: {nearest}"):
+        with pytest.raises(ValueError, match=f"is unknown. Known: {nearest}"):
             hvd.DistributedGradientTape(tf.GradientTape(), compression=compression)
 
 

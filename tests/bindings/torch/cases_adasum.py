@@ -1,4 +1,4 @@
-"""Adasum of tensors, and DistributedOptimizer(op=Adasum): every rank steps, and Adasum combines the changes."""
+"""Adasum of tensors, and DistributedOptimizer(op=Adasum), which combines ranks' changes."""
 
 import copy
 import functools
@@ -21,7 +21,7 @@ def tensor_of(rank, dtype=torch.float64, count=20):
 
 
 def combined(tensors):
-    """Returns Adasum of each rank's tensor by NumPy, with bfloat16 as float32; those results are compared coarsely."""
+    """Returns Adasum by NumPy, with bfloat16 as float32, for a coarse comparison."""
     dtype = tensors[0].dtype
     arrays = [(t.float() if dtype == torch.bfloat16 else t).numpy() for t in tensors]
     return torch.from_numpy(np.asarray(adasum(arrays))).to(dtype)
@@ -75,7 +75,7 @@ def case_refused():
 
 # ---- the optimizer ---------------------------------------------------------------------------------------------------
 class Simulated:
-    """Simulates all ranks in one process: a model and an optimizer for each, and Adasum of their changes."""
+    """Simulates all ranks in one process: a model and optimizer each, Adasum of changes."""
 
     def __init__(self, make_optimizer, ranks=None):
         self.ranks = list(range(hvd.size())) if ranks is None else ranks
@@ -230,7 +230,7 @@ def case_is_the_optimizer():
 
 
 def case_gradients_that_some_ranks_lack():
-    """A rank without a gradient contributes no change, and gets the combined change of the other ranks."""
+    """A rank without a gradient contributes no change, and gets the other ranks' change."""
     net = nn.Linear(2, 2, bias=False).double()
     hvd.broadcast_parameters(net.state_dict(), 0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), lr=1.0), op=hvd.Adasum)

@@ -47,7 +47,7 @@ def case_allreduce_compressed():
 
 
 def case_horovods_names():
-    """The classes of horovod.torch.mpi_ops take Horovod's arguments, and have the same gradients as the functions."""
+    """The classes of horovod.torch.mpi_ops take its arguments; gradients are the functions'."""
     ops, world, x = hvd.mpi_ops, hvd.global_process_set, variable(hvd.size(), 2)
     scales = (1.0, 1.0)
     pairs = (

@@ -1,4 +1,4 @@
-"""Gradients that change between backward and step, or arrive late: right results, or one error on all ranks."""
+"""Gradients that change between backward and step, or arrive late: right, or one error."""
 
 import warnings
 
@@ -18,7 +18,7 @@ def optimizer_of(net, make=sgd, **options):
 
 # ---- more gradient than expected -------------------------------------------------------------------------------------
 class Twice(nn.Module):
-    """A model whose layer, after some steps, also runs in a checkpoint, so its gradient is computed in two parts."""
+    """A model whose layer later also runs in a checkpoint: its gradient has two parts."""
 
     def __init__(self):
         super().__init__()
@@ -55,7 +55,7 @@ def case_checkpointing_begins_late():
 
 
 def scale_hook(net):
-    """Divides gradients: a sum over ranks of shard means is the mean of the whole batch times the number of ranks."""
+    """Divides gradients: the sum of shard means is the batch's mean times the number of ranks."""
     for p in net.parameters():
         p.register_hook(lambda gradient: gradient / hvd.size())
 
@@ -106,7 +106,7 @@ def case_only_sums_come_in_parts():
 
 
 def case_second_backward_is_refused():
-    """Raises Horovod's AssertionError; the gradient in transfer is unchanged, and the job continues."""
+    """Raises Horovod's AssertionError; the gradient in transfer is unchanged. The job continues."""
     if hvd.size() == 1:
         return
     net, reference = model(), model()
@@ -183,7 +183,7 @@ def case_clipped_before_the_reduction():
 
 
 def case_clipping_begins_late():
-    """Gradients that were sent cannot be clipped any more: every rank raises one error, and the job continues."""
+    """Clipping gradients that were sent raises one error on every rank; the job continues."""
     if hvd.size() == 1:
         return
     net = model()
@@ -256,7 +256,7 @@ def by_the_book(net, optimizer, scaler):
 
 
 def case_overflow_on_one_rank():
-    """All ranks skip the step and lower their scales, however the script scales the loss, early and late in it."""
+    """All ranks skip the step and lower their scales, however the script scales the loss."""
     for recipe in (step_only, unscale_first, synchronize_first, by_the_book):
         for overflow_in in (None, 0, LATE + 1):
             for make in (sgd, lambda parameters: torch.optim.Adam(parameters, lr=0.01, fused=True)):

@@ -1,4 +1,4 @@
-"""Encoded gradients: the parts that encoders leave out are sent later, whatever the script does meanwhile."""
+"""Encoded gradients: residuals are sent later, whatever the script does meanwhile."""
 
 import warnings
 
@@ -62,7 +62,7 @@ def case_every_format_trains_with_equal_weights():
 
 
 def case_what_is_left_out_comes_later():
-    """Weights plus residuals equal the weights of an uncompressed run, with a learning rate for sums."""
+    """Weights plus residuals equal the weights of an uncompressed run, with op=Sum."""
     for wire in (hvd.Compression.int8, hvd.Compression.onebit, hvd.Compression.topk(0.1), hvd.Compression.powersgd(2)):
         torch.manual_seed(1)
         weight = nn.Parameter(torch.zeros(40, 50))
@@ -125,7 +125,7 @@ def case_an_overflow_leaves_what_is_owed():
 
 
 def case_it_is_saved_and_goes_on():
-    """A restored run equals an uninterrupted one: weights plus the sum of all ranks' residuals are equal."""
+    """A restored run equals an uninterrupted one: weights plus the sum of residuals."""
     for wire in (hvd.Compression.int8, hvd.Compression.topk(0.2)):
         net, optimizer = net_of(of(wire), make=lambda p: torch.optim.SGD(p, lr=0.05))
         plain(net, optimizer, data(5))
@@ -212,7 +212,7 @@ def case_parameters_that_are_added_later():
 
 
 def case_momentum_before_sparsification():
-    """While everything is sent it equals SGD with momentum; later, momentum restarts for the elements sent."""
+    """If all is sent, it equals SGD with momentum; later, sent elements restart momentum."""
     plain_sgd = lambda p: torch.optim.SGD(p, lr=0.05)  # noqa: E731
     exact = lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5)  # noqa: E731
     whole = of(hvd.Compression.topk(0.2, momentum=0.5), warmup_steps=100)
@@ -279,7 +279,7 @@ def case_bad_requests():
     assert len(told) == (hvd.rank() == 0 and hvd.size() > 1)
     for options, words in (
         ({"op": hvd.Min, "compression": hvd.Compression.int8}, "sums and averages"),
-        ({"compression": {"*": object}}, "is none that there is"),
+        ({"compression": {"*": object}}, "is unknown. Known: "),
         ({"compression": {"*": hvd.ErrorFeedback(hvd.Compression.fp16)}}, "a rule may name"),
     ):
         try:
@@ -298,7 +298,7 @@ def case_bad_requests():
 
 
 def case_names():
-    """Names may replace the formats; creating an optimizer refuses an unknown name, also on a single rank."""
+    """Names may replace the formats; an optimizer refuses unknown names, also on one rank."""
     net = model(torch.float32)
 
     def made(compression, **options):
@@ -322,7 +322,7 @@ def case_names():
                 made(compression, **options)
                 raise AssertionError(wrong)
             except ValueError as error:
-                assert f"compression={wrong!r} is none that there is. Known: {nearest}" in str(error), error
+                assert f"compression={wrong!r} is unknown. Known: {nearest}" in str(error), error
         try:
             hvd.allreduce(torch.ones(2), name="wrong", compression=wrong)
             raise AssertionError(wrong)
@@ -331,7 +331,7 @@ def case_names():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         made({"wieght*": "int8", first: "int8", f"{first}*": "int4"})
-    assert [str(one.message) for one in said if "no parameter's name fits 'wieght*'. " in str(one.message)]
+    assert [str(one.message) for one in said if "no parameter name matches 'wieght*'. " in str(one.message)]
     x = torch.ones(300, 300)
     assert torch.equal(hvd.allreduce(x, name="by name", compression="int8"), hvd.allreduce(x, name="as it is"))
 

@@ -1,7 +1,7 @@
-"""Encoded gradients: the sum of results and residuals equals the sum of all inputs, whatever happens between steps.
+"""Encoded gradients: the sum of results and residuals always equals the sum of all inputs.
 
-Weights start at zero and add sums with a learning rate of 1, so they hold the sum of all results. A rank can compute
-the inputs of all ranks.
+Weights start at zero and add sums with a learning rate of 1, so they hold the sum of all results. A
+rank can compute the inputs of all ranks.
 """
 
 import random
@@ -61,8 +61,9 @@ class Ledger:
     def step(self, unused=(), resting=(), overflow=False, drop=False, ranks=None, in_parts=False):
         """Makes a step.
 
-        `unused`: weights without a gradient; `resting`: ranks without gradients; `ranks`: the ranks that take part;
-        `in_parts`: gradients are computed in two parts, the second when the first may be in transfer.
+        `unused`: weights without a gradient; `resting`: ranks without gradients; `ranks`: the ranks
+        that take part; `in_parts`: gradients are computed in two parts, the second when the first
+        may be in transfer.
         """
         self.optimizer.zero_grad()
         used = [name for name in self.weights if name not in unused]
@@ -178,7 +179,7 @@ def case_owed_is_bit_identical_after_an_overflow():
 
 
 def case_ranks_that_have_joined_owe_what_they_owed():
-    """Rank 0 has the most data. The other ranks join one after another, and still reduce and encode their blocks."""
+    """Rank 0 has the most data; ranks that join still reduce and encode their blocks."""
     for wire in FORMATS:
         ledger = Ledger(wire(**HERE))
         for _ in range(4):
@@ -217,7 +218,7 @@ def case_sets_of_ranks():
 
 
 def case_saved_on_some_ranks_goes_on_with_others():
-    """Residuals of all ranks are restored on fewer and on more ranks, so that their sum, or the mean, is preserved."""
+    """Residuals are restored on fewer and on more ranks; their sum or mean is preserved."""
     if hvd.size() < 3:
         return
     fewer = hvd.add_process_set([0, 2])

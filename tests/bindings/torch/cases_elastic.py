@@ -1,4 +1,4 @@
-"""States of elastic training, outside of elastic jobs: saving, restoring, synchronizing on all ranks, and running."""
+"""States of elastic training, outside of elastic jobs: save, restore, sync and run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import ringcomm.common.elastic as common
 import ringcomm.torch as hvd
 from ringcomm._src.base.errors import HorovodInternalError, RingcommError
 from ringcomm._src.base.horovod_exceptions import HostsUpdatedInterrupt
-from ringcomm._src.elastic.member.commits import Private
+from ringcomm._src.elastic.member.commits import ProcessCommit
 from ringcomm._src.torch.elastic import state as states
 
 
@@ -126,7 +126,7 @@ def case_errors_are_not_hidden():
     state = common.ObjectState(batch=0)
     raises(ValueError, lambda: state.put_back({"other": 1}), "batch", "other")
     raises(TypeError, common.State, "save", "restore", "sync")
-    raises(RingcommError, Private().read, "nothing has been saved")
+    raises(RingcommError, ProcessCommit().read, "nothing has been saved")
 
 
 def case_a_state_of_ones_own():

@@ -84,7 +84,7 @@ def step_once(net, optimizer, data):
 
 
 def case_optimizer_state():
-    """Either only the root has trained or only the other ranks; afterwards all continue identically."""
+    """Only the root has trained, or only the other ranks; afterwards all continue identically."""
     for make in OPTIMIZERS.values():
         for others_trained in (False, True):
             net = model()
@@ -146,7 +146,7 @@ def case_resume():
 
 
 def case_shared_tensors():
-    """Tensors have torch.empty's shape and dtype, are shared if ranks share memory, and work in every operation."""
+    """Tensors are torch.empty's, shared if ranks share memory, and work in all operations."""
     node = runtime.session().comm._node
     for dtype in (*DTYPES, torch.complex32):
         for size in ((), (0,), (3, 0), (1,), (5, 3), ((2, 3),), (torch.Size([4]),)):

@@ -1,4 +1,4 @@
-"""Gossip on any graph equals W x; compression, pairs and threshold sharing preserve their invariants."""
+"""Gossip on any graph equals W x; compression, pairs and threshold sharing keep invariants."""
 
 import random
 import time
@@ -74,7 +74,7 @@ def case_uneven_steps():
 
 
 def case_compressed():
-    """With few changed elements the encoding is lossless; then gamma 1 equals gossip without compression.
+    """With few changed elements the encoding is lossless; gamma 1 then equals plain gossip.
 
     Lossy encodings converge to the same point.
     """
@@ -172,7 +172,7 @@ def case_threshold_sharing_learns():
 
 
 def case_refused_by_gossip():
-    """Refused optimizers leave no handler that would warn, at the end, of steps that reach no other rank."""
+    """Refused optimizers leave no handler that would warn of unsent steps at the end."""
     at_end = list(runtime.session().at_end)
     p = nn.Parameter(torch.ones(3))
     sgd = lambda: torch.optim.SGD([p], lr=0.1)  # noqa: E731
@@ -180,8 +180,8 @@ def case_refused_by_gossip():
     raises(ValueError, "mode=", lambda: hvd.Gossip(sgd(), mode="late"))
     ringcomm.register_topology("funnel", lambda r, p, t: [0, (r + 1) % p] if r else [1 % p])
     if hvd.size() > 2:
-        raises(ValueError, "would not keep the mean", lambda: hvd.Gossip(sgd(), topology="funnel"))
-        raises(ValueError, "neighbours that stay", lambda: hvd.Gossip(sgd(), compression=hvd.Compression.int8))
+        raises(ValueError, "would not preserve the mean", lambda: hvd.Gossip(sgd(), topology="funnel"))
+        raises(ValueError, "constant neighbours", lambda: hvd.Gossip(sgd(), compression=hvd.Compression.int8))
     raises(ValueError, "order=", lambda: hvd.Gossip(sgd(), order="any"))
     raises(ValueError, "no rounds", lambda: hvd.Gossip(sgd(), mode="async", resync=3))
     raises(ValueError, "compression=", lambda: hvd.Gossip(sgd(), compression="int8"))

@@ -78,7 +78,7 @@ def case_writes_from_the_first_step():
 
 
 def case_writes_that_begin_late():
-    """Gradients that were sent cannot be changed: every rank raises one error, and the job continues."""
+    """Changing gradients that were sent raises one error on every rank; the job continues."""
     if hvd.size() == 1:
         return
     for size in SIZES:
@@ -142,7 +142,7 @@ def case_memory_given_away_before():
 
 
 def case_memory_on_its_way_is_kept():
-    """Memory in transfer stays alive if a script replaces the gradient's memory, which is an error on all ranks."""
+    """Memory in transfer stays alive if a script replaces it, which all ranks report."""
     weights, optimizer = pair("big")
     for step in range(3):
         optimizer.zero_grad()
@@ -154,7 +154,7 @@ def case_memory_on_its_way_is_kept():
         return
     before = weights[0].grad.data_ptr()
     weights[0].grad.data = torch.ones_like(weights[0])
-    on_their_way = [slot.slice.travelling().data_ptr() for slot in optimizer._reducer.slots()]
+    on_their_way = [slot.slice.memory_in_use().data_ptr() for slot in optimizer._reducer.slots()]
     assert before in on_their_way, (before, on_their_way)
     with pytest.raises(hvd.HorovodInternalError, match="changed gradients"):
         optimizer.step()
@@ -186,7 +186,7 @@ def case_kept_gradients():
 
 
 def case_gradients_kept_from_before_the_step():
-    """After step(), a gradient taken before it is the reduced one: the same object with the same memory."""
+    """A gradient taken before step() is the reduced one after it: same object and memory."""
     for size in SIZES:
         for name, keep in KEEPS.items():
             for late in (False, True):
@@ -227,7 +227,7 @@ def case_kept_gradients_of_one_memory():
 
 
 def case_kept_gradient_that_does_not_fit():
-    """A gradient whose layout differs from its parameter's is sent from a copy, which the script may then keep."""
+    """A gradient whose layout differs from its parameter's is sent from a copy."""
     weights, optimizer = pair("big")
     kept = []
     for step in range(STEPS):
@@ -242,7 +242,7 @@ def case_kept_gradient_that_does_not_fit():
 def case_memory_is_used_again():
     """If no gradient is kept, the next step reuses the memory.
 
-    A small kept gradient does not keep a whole bucket alive.
+    A small kept gradient does not keep a bucket alive.
     """
     weights, optimizer = pair("small")
     places, kept = [], []

@@ -24,12 +24,12 @@ def loss_of(net, data):
 
 
 def batches_in(epoch, rank):
-    """Returns the number of batches: rank 0 has none in the first epoch; another rank has the most in each epoch."""
+    """Returns the number of batches: none on rank 0 at first; the most on another rank."""
     return [(rank * 2) % 5, (rank + 1) % 3 + 1, 3, 4 - rank % 4][epoch]
 
 
 def reference_step(net, optimizer, step, epoch):
-    """Makes the step of all ranks together: the mean over all ranks; ranks without data count as zeros."""
+    """Makes the step of all ranks: the mean over them; ranks without data count as zeros."""
     optimizer.zero_grad()
     for rank in range(hvd.size()):
         if batches_in(epoch, rank) > step:
@@ -38,7 +38,7 @@ def reference_step(net, optimizer, step, epoch):
 
 
 def train(make_optimizer=sgd, epochs=4, prepare=lambda net: None, **options):
-    """Trains with join, and broadcasts the model of each epoch's last rank; trains the reference in one process."""
+    """Trains with join, and broadcasts the last rank's model; the reference is one process."""
     net, alone = model(), model()
     prepare(net)
     prepare(alone)
@@ -108,7 +108,7 @@ def case_unused_parameters():
 
 
 def case_a_plan_is_made_when_all_are_back():
-    """A rank without a batch in the first epoch has no plan; parameters that are added later enter a later plan."""
+    """A rank without a first batch has no plan; parameters added later enter a later plan."""
     first, second = nn.Linear(3, 3).double(), nn.Linear(3, 3).double()
     hvd.broadcast_parameters([*first.parameters(), *second.parameters()], 0)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(first.parameters(), lr=0.1))
@@ -157,7 +157,7 @@ def case_sparse():
 
 
 def case_gradients_flow():
-    """Gradients of every collective, while the first rank has joined: equal to those without that rank."""
+    """Gradients of every collective while rank 0 has joined: equal to those without it."""
     size, rank = hvd.size(), hvd.rank()
     if rank == 0 and size > 1:
         hvd.join()
@@ -237,7 +237,7 @@ def case_join_in_the_middle_of_a_step():
         try:
             hvd.join()
         except ValueError as error:
-            assert "under way" in str(error)
+            assert "is in progress" in str(error)
         else:
             raise AssertionError("joined")
         optimizer.step()

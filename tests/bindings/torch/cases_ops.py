@@ -67,7 +67,7 @@ def case_allreduce_dtypes_and_ops():
 
 
 def case_averages_are_quotients():
-    """The average is the sum divided by the number of ranks, bit for bit: single, small and large, fused, in place."""
+    """The average is the sum / ranks, bit for bit: single, small, large, fused, in place."""
     size = hvd.size()
     for dtype, count in itertools.product(FLOATING, (5, 70_000)):
         inputs = [torch.arange(count).remainder(20).add(rank).to(dtype) for rank in range(size)]
@@ -260,7 +260,7 @@ def case_compression():
 
 
 def case_compression_means_one_thing():
-    """Operations return the same as the optimizer; on one host nothing is sent, so nothing is encoded."""
+    """Operations return the same as the optimizer; on one host nothing is encoded."""
     x = torch.cat([torch.linspace(-1, 1, 64), torch.logspace(-12, -6, 64)]) * (hvd.rank() + 1)
     everybody = sum(range(1, hvd.size() + 1))
     shares = [len(part) for part in torch.tensor_split(x, hvd.size())]

@@ -1,4 +1,4 @@
-"""DistributedOptimizer on p ranks with shards equals one process with the whole batch."""
+"""DistributedOptimizer on p ranks with shards equals one process with the global batch."""
 
 import functools
 import re
@@ -263,7 +263,7 @@ def case_refused_arguments():
 
 
 def case_algorithm():
-    """The algorithm reaches every bucket of the plan; if it is unknown, or ranks differ, all ranks raise an error."""
+    """Every bucket uses the algorithm; an unknown or different one is an error on all ranks."""
     with Listener() as listener:
         for algorithm in (None, "ring", "tree"):
             compare(sgd, steps=4, algorithm=algorithm)
@@ -290,7 +290,7 @@ def case_algorithm():
 
 
 def case_wrapped_again():
-    """A second wrapping is refused immediately, also with Adasum and for a class derived from a wrapped one."""
+    """Refuses a second wrapping, also with Adasum and for a class derived from a wrapped one."""
     for op in (hvd.Average, hvd.Adasum):
         net = model()
         wrapped = hvd.DistributedOptimizer(sgd(net.parameters()), op=op)

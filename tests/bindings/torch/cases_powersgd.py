@@ -1,4 +1,4 @@
-"""Low-rank factors compared with PyTorch's hook, which one process runs on the sum of all ranks' data."""
+"""Low-rank factors compared with PyTorch's hook, run by one process on the sum of all data."""
 
 from types import SimpleNamespace
 from unittest import mock
@@ -38,7 +38,7 @@ def reduced_alone(tensor, group, async_op):
 
 
 def torchs(matrix, residual, right):
-    """Runs the hook on a matrix with a residual and the last step's factor. Returns the result and the new residual."""
+    """Runs the hook on a matrix, residual and old factor. Returns result and new residual."""
     state = PowerSGDState(SimpleNamespace(size=lambda: 1), RANK, start_powerSGD_iter=2, min_compression_rate=1)
     state.iter = 2
     state.error_dict[0] = residual.flatten().clone()

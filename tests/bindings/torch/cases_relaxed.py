@@ -1,4 +1,4 @@
-"""LocalSGD, DiLoCo, EASGD and delayed gradients equal their references. Also tests ends, states and refusals."""
+"""LocalSGD, DiLoCo, EASGD and delayed gradients: references, ends, states, refusals."""
 
 import copy
 import itertools
@@ -35,7 +35,7 @@ def cut_up(flat):
 
 
 def parameters(dtype=torch.float64):
-    """Returns parameters that differ by rank; the optimizer must replace them by those of the first rank."""
+    """Returns parameters that differ by rank; the optimizer must use the first rank's."""
     flat = start_weights() + hvd.rank()
     return [nn.Parameter(part.to(dtype)) for part in cut_up(flat)]
 
@@ -96,7 +96,7 @@ def case_local_sgd_with_uneven_data():
 
 
 def case_hierarchical():
-    """All ranks are on one host here, so there is only one level, and every round includes all ranks."""
+    """All ranks are on one host here: there is one level, and every round has all ranks."""
     plain, _ = train(lambda o: hvd.LocalSGD(o, every=2), 12)
     levels, optimizer = train(lambda o: hvd.LocalSGD(o, groups={2: "host", 6: "all"}), 12)
     if hvd.size() == hvd.local_size():
@@ -153,7 +153,7 @@ def case_diloco():
 
 
 def case_diloco_compressed():
-    """On one host nothing is compressed; elsewhere the results are finite, and identical on all ranks."""
+    """On one host nothing is compressed; else results are finite, identical on all ranks."""
     for wire in (hvd.Compression.int8, hvd.Compression.int4, "bfloat16"):
         make = lambda o, wire=wire: hvd.DiLoCo(o, every=3, fragments=2, wire=wire)  # noqa: E731
         weights, _ = train(make, 12, dtype=torch.float32)

@@ -205,7 +205,7 @@ class Kinds(nn.Module):
 
 
 def case_dtypes_and_bits():
-    """Every dtype is compared; zeros of either sign are equal, and so are NaNs in the same positions."""
+    """Compares every dtype; zeros of either sign are equal, as are NaNs in equal positions."""
     if hvd.size() == 1:
         return
     net = Kinds()
@@ -241,7 +241,7 @@ def case_dtypes_and_bits():
 
 
 def case_digests():
-    """Digests computed on a device, by operations that every device has, detect the same differences as the host's."""
+    """Digests that a device computes detect the same differences as the host's."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int8, torch.bool):
         given = torch.randn(1000).to(dtype) if dtype != torch.bool else torch.arange(1000) % 3 == 0
         swapped, changed = given.clone(), given.clone()

@@ -1,7 +1,7 @@
-"""Derivatives of every order through every collective, compared with one process that has the tensors of all ranks.
+"""Derivatives of every order through every collective, compared with one process.
 
-Horovod's rules (sums or means over ranks) define the first derivative. Therefore the product of the second derivative
-with a vector is the change of all ranks' first derivatives along that vector.
+Horovod's rules (sums or means over ranks) define the first derivative. Therefore the product of the
+second derivative with a vector is the change of all ranks' first derivatives along that vector.
 """
 
 import torch
@@ -97,7 +97,7 @@ def case_integers_beside():
 
 
 def case_gradient_penalty():
-    """backward() through the gradient of a synchronized batch norm equals one process with the whole batch."""
+    """backward() through the gradient of SyncBatchNorm equals one process on the batch."""
     size, rank = hvd.size(), hvd.rank()
     torch.manual_seed(3)
     whole, noise = torch.randn(4 * size, 3, dtype=torch.float64), torch.randn(4 * size, 3, dtype=torch.float64)

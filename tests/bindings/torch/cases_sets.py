@@ -37,7 +37,7 @@ def case_on_a_set_that_is_removed():
 
 
 def case_sets_that_follow_one_another():
-    """All ranks of a set number optimizers identically, whichever ranks belonged to an earlier set of that number."""
+    """A set's ranks number optimizers identically, also after an earlier set of that number."""
     for missing in range(3 if hvd.size() > 2 else 0):
         part = hvd.add_process_set([rank for rank in range(hvd.size()) if rank != missing])
         if part.included():

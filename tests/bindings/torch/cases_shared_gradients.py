@@ -1,4 +1,4 @@
-"""Large gradients that autograd allocates in shared memory, and everything that a script may do with them."""
+"""Large gradients that autograd allocates in shared memory, and scripts that change them."""
 
 import copy
 import gc
@@ -16,7 +16,7 @@ LATE = 3  # a step in which gradients are sent during backward
 
 
 class Big(nn.Module):
-    """A model with two layers of one size, a parameter that is used twice in different shapes, and a small bias."""
+    """A model with two equal layers, a parameter used in two shapes, and a small bias."""
 
     def __init__(self):
         super().__init__()
@@ -128,7 +128,7 @@ def case_dropped_gradients_and_a_second_backward():
 
 
 def case_other_tensors_of_these_sizes():
-    """Other tensors that occupy these blocks permanently or for a while, and gradients that a script keeps."""
+    """Other tensors occupy these blocks, permanently or for a while; a script keeps gradients."""
     kept = []
 
     def step(net, optimizer, loss, number):

@@ -51,7 +51,7 @@ def case_hogwild_trains_a_model():
 
 
 def case_easgd_without_rounds():
-    """The sum of replicas and centre changes only by the gradients; the round-robin mode equals a simulation."""
+    """Only gradients change the sum of replicas and centre; round-robin equals a simulation."""
     for mode in ("async", "round_robin"):
         weights, optimizer = train(lambda o, mode=mode: hvd.EASGD(o, every=2, mode=mode), 8 + hvd.rank(), lr=0.0)
         agree(weights, start_weights())

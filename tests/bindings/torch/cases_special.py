@@ -1,4 +1,4 @@
-"""Methods that coincide in special cases give identical bits: weights, gradients and their means are whole numbers."""
+"""Methods that coincide in special cases give identical bits, on integer values."""
 
 import ctypes
 import random
@@ -17,7 +17,7 @@ STEPS = 5
 def whole(make, unit, lr=1.0, meet=lambda optimizer: None):
     """Trains, and returns the weights before finish().
 
-    Gradients are multiples of `unit`, which stay whole when means divide them.
+    Gradients are multiples of `unit`, which stay integers when means divide them.
     """
     p = nn.Parameter(torch.zeros(64))
     optimizer = make(torch.optim.SGD([p], lr=lr))
@@ -96,8 +96,8 @@ def on_one_host():
 def case_no_staleness_is_in_step():
     """SSP(0) applies each gradient on its arrival, Sync the mean of all.
 
-    With a learning rate multiplied by the number of ranks, and ranks that meet before the next push, the weights are
-    equal.
+    With a learning rate multiplied by the number of ranks, and ranks that meet before the next
+    push, the weights are equal.
     """
     if not on_one_host():
         return

@@ -1,4 +1,4 @@
-"""ParameterServer and ParameterStore, compared with one process and with references, with and without shared memory."""
+"""ParameterServer and ParameterStore against references, with and without shared memory."""
 
 import functools
 import random
@@ -234,7 +234,7 @@ def case_refused_by_the_store():
     raises(ValueError, "amsgrad", lambda: hvd.ParameterServer(torch.optim.Adam([p], amsgrad=True)))
     raises(ValueError, "centered", lambda: hvd.ParameterServer(torch.optim.RMSprop([p], centered=True)))
     raises(ValueError, "servers=", lambda: hvd.ParameterServer(sgd(), servers=99))
-    raises(ValueError, "workers only", lambda: hvd.ParameterServer(sgd(), consistency=hvd.SoftSync(99)))
+    raises(ValueError, "than the store has", lambda: hvd.ParameterServer(sgd(), consistency=hvd.SoftSync(99)))
     raises(ValueError, "scale=", lambda: hvd.ParameterServer(sgd(), scale="half"))
     raises(ValueError, "compensate", lambda: hvd.ParameterServer(sgd(), hvd.Sync(), compensate=-1))
     if hvd.size() > 2 and hvd.rank() == 0:
@@ -335,8 +335,8 @@ def case_rows():
             assert (seen[0, 0] == 2).all() and (seen[0, 1] == 1).all() and (seen[1, 1] == 2).all()
             assert rows.pull([]).shape == (0, 9)
             store.rows("one").push([3], [-1.0])
-            raises(IndexError, "there are 3000", lambda rows=rows: rows.pull([3000]))
-            raises(IndexError, "there are 3000", lambda rows=rows: rows.push([-1], np.zeros((1, 9))))
+            raises(IndexError, "has 3000 rows", lambda rows=rows: rows.pull([3000]))
+            raises(IndexError, "has 3000 rows", lambda rows=rows: rows.push([-1], np.zeros((1, 9))))
             raises(ValueError, "no weights named", lambda store=store: store.rows("x"))
         expected = np.zeros((3000, 9))
         expected[:size] = 2

@@ -1,4 +1,4 @@
-"""Unusual training loops: parameters that appear and disappear, several optimizers, checkpointing, sparsity."""
+"""Unusual loops: changing parameters, several optimizers, checkpointing, sparsity."""
 
 import gc
 
@@ -16,7 +16,7 @@ def heads(count=4):
 
 
 def mean_gradient(rank_uses, head, rank_input):
-    """Returns the average over ranks of the weight gradient of ``head(x).sum()``; zero for ranks that do not use it."""
+    """Returns the ranks' average weight gradient of ``head(x).sum()``; zero without use."""
     parts = [
         rank_input(r).expand(2, 3) if rank_uses(r, head) else torch.zeros(2, 3, dtype=torch.float64)
         for r in range(hvd.size())
@@ -157,7 +157,7 @@ def case_two_networks():
 
 
 def case_second_network_joins_late():
-    """The first network trains alone, and sends during backward; later it gets gradients that are cleared."""
+    """The first network trains alone, sends during backward, and later clears gradients."""
     net = model()
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()))
     other = model()
@@ -309,7 +309,7 @@ def case_many_optimizers_one_after_another():
 
 
 def case_more_optimizers_than_message_tags_have_room_for():
-    """Tests live optimizers, and dropped ones in reference cycles that no automatic collection finds."""
+    """Tests live optimizers, and dropped ones in reference cycles that were not collected."""
 
     def made(index):
         net = nn.Linear(2, 1, bias=False)
@@ -383,7 +383,7 @@ def case_after_shutdown_and_init():
 
 
 def case_travels_while_backward_runs():
-    """From the third step on, gradients are in their buckets when backward ends, not only after step()."""
+    """From the third step on, gradients are in their buckets when backward ends."""
     if hvd.size() == 1:
         return
     net = model()

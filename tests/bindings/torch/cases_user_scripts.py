@@ -1,4 +1,4 @@
-"""Usage patterns of distributed optimizers in users' scripts: right on all ranks, or the same clear error on all."""
+"""Usage patterns of optimizers in users' scripts: right, or one clear error on all ranks."""
 
 import copy
 import pickle
@@ -120,7 +120,7 @@ def case_optimizer_around():
 
 
 class StepsFirst(torch.optim.Optimizer):
-    """An optimizer that uses existing gradients before it calls the closure, as some sharpness-aware ones do."""
+    """An optimizer that uses existing gradients before the closure, as sharpness-aware ones."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {})
@@ -259,7 +259,7 @@ def case_copies():
 
 # ---- autograd.grad and alternating optimizers ------------------------------------------------------------------------
 def case_autograd_grad_between():
-    """autograd.grad leaves .grad unchanged: the optimizer counts neither a backward pass nor a gradient."""
+    """autograd.grad leaves .grad unchanged: the optimizer counts no backward pass."""
     net, reference = model(), model()
     optimizer, alone = (
         hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters()),
@@ -356,7 +356,7 @@ def case_dtypes_change():
 
 
 def case_dtype_changes_after_backward():
-    """A change before the step takes effect, or raises one error on every rank; then training continues."""
+    """A change before the step works, or raises one error on every rank; training continues."""
     net = model(torch.float32)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(net.parameters(), 0.1), net.named_parameters())
     for step in range(8):

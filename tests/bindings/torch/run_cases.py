@@ -13,7 +13,7 @@ from ringcomm._src.named import runtime
 
 
 def run_cases(module_names: str, wanted: str = "") -> None:
-    """Runs the cases. A case that fails on one rank ends the job, because the other ranks would wait for it."""
+    """Runs the cases. A failure on one rank ends the job: other ranks would wait for it."""
     modules = [importlib.import_module(name) for name in module_names.split(",")]
     hvd.init()
     cases = [

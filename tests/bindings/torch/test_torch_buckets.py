@@ -1,4 +1,4 @@
-"""The parts of the reducer, in one process: buckets, slices, and the view of hooks on a backward pass."""
+"""Parts of the reducer, in one process: buckets, slices, and hooks during a backward pass."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from ringcomm._src.arrays import shared
 from ringcomm._src.core import _core
 from ringcomm._src.torch.bucket_memory import BucketMemory
-from ringcomm._src.torch.buckets import MOST_APART, Bucket
+from ringcomm._src.torch.buckets import MAX_SEPARATE, Bucket
 from ringcomm._src.torch.compression import Compression
 from ringcomm._src.torch.slices import ALIGNMENT, BIG, dense_strides, padded
 from ringcomm._src.torch.slot import GradientWatch, NestedBackward
@@ -119,10 +119,12 @@ def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds, apart, shared):
 def test_stretches_are_few_and_the_biggest_lie_apart(sizes):
     parameters = [torch.empty(size) for size in sizes]
     bucket = Bucket.cut(range(len(sizes)), parameters, True, BucketMemory(None))
-    assert len(bucket.stretches) <= 2 * MOST_APART + 1 and len(bucket.apart) <= MOST_APART
+    assert len(bucket.stretches) <= 2 * MAX_SEPARATE + 1 and len(bucket.separate) <= MAX_SEPARATE
     assert sum(bucket.stretches) == sum(map(padded, parameters))
-    apart = sorted(sizes[item] for item, (stretch, _) in enumerate(bucket.where) if stretch in bucket.apart)
-    others = sorted(padded(parameters[i]) for i, (stretch, _) in enumerate(bucket.where) if stretch not in bucket.apart)
+    apart = sorted(sizes[item] for item, (stretch, _) in enumerate(bucket.where) if stretch in bucket.separate)
+    others = sorted(
+        padded(parameters[i]) for i, (stretch, _) in enumerate(bucket.where) if stretch not in bucket.separate
+    )
     assert not apart or not others or others[-1] <= padded(torch.empty(apart[0])) or others[-1] * 4 < BIG
 
 
@@ -192,7 +194,7 @@ def seen_by_hook(run, parameter):
 
     def hook(p):
         seen.append((nested(False), watch.only_added_to(p.grad)))
-        watch.look(p.grad)
+        watch.record(p.grad)
 
     handle = parameter.register_post_accumulate_grad_hook(hook)
     run()

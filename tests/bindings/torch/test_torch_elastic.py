@@ -1,4 +1,4 @@
-"""An elastic job of a network equals, bit for bit, a run with its memberships; each epoch uses every sample once."""
+"""An elastic job equals a run with its memberships, bit for bit; epochs use samples once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
 
 
 def check_samples(folder: Path, resumed: int) -> None:
-    """Checks samples of the steps that count: the first generation's up to the commit from which the second began."""
+    """Checks the samples of valid steps: the first generation's up to its last commit."""
     epochs: dict[int, list[tuple[int, list[int]]]] = {}
     for file in folder.glob("samples.*"):
         generation = int(file.name.split(".")[1])

@@ -1,4 +1,4 @@
-"""DataLoader workers with every start method, while allreduces run; and the errors in workers that call ringcomm."""
+"""DataLoader workers of every start method, during allreduces; errors of calls in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Squares(Dataset):
 
 
 class CallsIn(Dataset):
-    """A data set whose samples are the errors of calls of ringcomm in a worker: every call must be refused."""
+    """A data set whose samples are errors of ringcomm's calls in a worker: all refused."""
 
     def __len__(self):
         return 4
@@ -51,7 +51,7 @@ class CallsIn(Dataset):
 
 
 def under_load(method):
-    """Runs small and large operations, fused and not, all the time while workers start, work and end."""
+    """Runs small and large operations, fused and not, while workers start, work and end."""
     hvd.init()
     size = hvd.size()
     large, small = torch.ones(1 << 20), [torch.ones(100 + i) for i in range(5)]
@@ -118,7 +118,7 @@ ringcomm.barrier()
 
 
 def test_script_without_main_guard(tmp_path):
-    """A child imports the script, which calls init(): it raises one clear error there, and the ranks continue."""
+    """A child imports the script, whose init() raises one error there; ranks continue."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT_WITHOUT_GUARD)
     result = mpi_case.run(2, mpi_case.run_python, [str(script)], str(tmp_path), limit=60, alone=True)

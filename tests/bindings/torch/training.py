@@ -1,6 +1,6 @@
 """Models and loops that the optimizer's cases share.
 
-Results of p ranks with shards must equal those of one process with the whole batch.
+Results of p ranks with shards must equal those of one process with the global batch.
 """
 
 import torch
@@ -36,7 +36,7 @@ def loss_of(net, data):
 
 
 def alone(make_optimizer, steps, train):
-    """Trains the reference in this process alone, on whole batches. ``train(net, optimizer, batches)``."""
+    """Trains the reference in one process, on global batches: `train(net, optimizer, batches)`."""
     net = model()
     train(net, make_optimizer(net.parameters()), [batch(step) for step in range(steps)])
     return net
@@ -71,7 +71,7 @@ def same_bits_everywhere(net):
 
 
 def compare(make_optimizer, train=plain, steps=6, reference=None, rtol=1e-9, **options):
-    """Trains both ways and compares; ``reference`` replaces the training in one process if that differs."""
+    """Trains in both ways and compares; ``reference`` replaces the one-process training."""
     distributed = together(make_optimizer, steps, train, **options)
     equal_nets(distributed, alone(make_optimizer, steps, reference or train), rtol=rtol)
     same_bits_everywhere(distributed)

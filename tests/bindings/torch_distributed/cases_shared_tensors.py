@@ -13,7 +13,7 @@ def given(rank: int, step: int) -> torch.Tensor:
 
 
 def case_buckets_lie_in_shared_memory():
-    """Buckets, and the gradients that are views of them, are in shared memory once they are final; steps stay right."""
+    """Final buckets, and gradients that are views of them, are in shared memory."""
     rank, size = dist.get_rank(), dist.get_world_size()
     shared = world.shared_tensors()
     torch.manual_seed(3)
@@ -28,7 +28,7 @@ def case_buckets_lie_in_shared_memory():
         for one, wanted in zip(net.parameters(), alone.parameters(), strict=True):
             torch.testing.assert_close(one.grad, wanted.grad)
     if shared is not None:
-        assert all(shared.lies_here(one.grad) for one in net.parameters())
+        assert all(shared.is_in_place(one.grad) for one in net.parameters())
 
 
 def case_tensors_of_a_size_that_is_met_lie_in_shared_memory():
@@ -39,4 +39,4 @@ def case_tensors_of_a_size_that_is_met_lie_in_shared_memory():
     for _ in range(3):
         part = torch.full((size, 30_011), float(rank))
         dist.reduce_scatter_tensor(torch.empty(30_011), part.flatten())
-    assert shared.lies_here(torch.empty(size, 30_011))
+    assert shared.is_in_place(torch.empty(size, 30_011))

@@ -1,7 +1,7 @@
-"""Runs PyTorch's own suite for backends, as installed with torch, on ringcomm's backend, under mpiexec or torchrun.
+"""Runs PyTorch's installed suite for backends on ringcomm, under mpiexec or torchrun.
 
-It prints a line for each test that did not pass, then the numbers of passed, failed and skipped tests. Arguments:
-patterns of names (fnmatch); none: all tests.
+It prints a line for each test that did not pass, then the numbers of passed, failed and skipped
+tests. Arguments: patterns of names (fnmatch); none: all tests.
 """
 
 from __future__ import annotations

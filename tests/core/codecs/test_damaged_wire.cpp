@@ -32,7 +32,7 @@ bool taken(Codec& codec, DType data, const std::vector<std::byte>& message, std:
     } catch (const Error& error) {
       CHECK(error.kind() == ErrorKind::transport);
     }
-    CHECK(std::all_of(block.end() - kGuard, block.end(), [](std::byte one) { return one == std::byte{0xA5}; }));
+    CHECK(std::all_of(block.end() - kGuard, block.end(), [](std::byte byte) { return byte == std::byte{0xA5}; }));
   }
   CHECK(times != 1);
   return times == 2;
@@ -94,7 +94,7 @@ void too_short_and_too_long() {
 void only_noise() {
   each_codec([](Codec& codec, DType data, const std::vector<std::byte>& message, Random& random) {
     std::vector<std::byte> bytes(message.size());
-    for (std::byte& one : bytes) one = static_cast<std::byte>(random());
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     taken(codec, data, bytes);
   });
 }

@@ -32,7 +32,7 @@ void every_instruction_set() {
 }
 
 // Checks that the block holds the values that all ranks decode, and that the residual is the exact
-// difference, apart from the sum's rounding.
+// difference, except for the sum's rounding.
 void what_is_left_out_is_owed() {
   Random random(2);
   for (const Wire wire : lossy()) {
@@ -159,7 +159,7 @@ void what_each_keeps() {
   };
   CHECK(error(find_wire("int8")) < .04 && error(find_wire("int4")) < .7);
   CHECK(error(find_wire("onebit")) < 1 && error(find_wire("ternary")) < 1);
-  for (const float share : {.01f, .1f}) {  // keeps the largest values, about as many as requested
+  for (const float share : {.01f, .1f}) {  // keeps the largest values, about the requested number
     const Encoded one = encode(with("topk", 0, share), values, nullptr);
     const auto kept =
         static_cast<double>(std::count_if(one.left.begin(), one.left.end(), [](float x) { return x != 0; }));

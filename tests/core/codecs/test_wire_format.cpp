@@ -110,10 +110,10 @@ bool equal_with_own_bytes(const Algorithm& algorithm, int size) {
     const auto schedule = schedule_for(algorithm.collective, algorithm.name, seat.rank, size);
     RunOptions options = options_of({200, 2, 333}, DType::float32);
     options.codec = std::make_shared<OwnBytes>(seat.rank);
-    options.settles = false;
+    options.canonicalizes = false;
     seat.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 200), nullptr, options);
   });
-  return std::all_of(results.begin(), results.end(), [&](const auto& one) { return one == results[0]; });
+  return std::all_of(results.begin(), results.end(), [&](const auto& result) { return result == results[0]; });
 }
 
 // Counts the schedules that are marked as encoding each element once; others may have equal bits

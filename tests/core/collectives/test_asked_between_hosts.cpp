@@ -76,7 +76,7 @@ void own(const std::vector<int>& host_of) {
   const int size = static_cast<int>(host_of.size());
   for (int rank = 0; rank < size; ++rank) own->add("mine#1f", schedule_for(Collective::allreduce, "ring", rank, size));
   ChannelConfig config;
-  config.own = own;
+  config.custom_algorithms = own;
   on_hosts(host_of, config, [](RankContext& context, Links&) {
     Values data(kCount);
     const Choice& choice = context.channel.choose(allreduce_of(data, "mine#1f"));

@@ -158,7 +158,7 @@ void names_are_checked() {
   for (const char* name : {"rign", "ring:1", "tree:", "tree:-1", "tree:x", "butterfly:0", "two_level:", "two_level:x"})
     CHECK(why(allreduce, name, 4).find(std::string("algorithm '") + name + "'; known: butterfly,") !=
           std::string::npos);
-  CHECK(why(allreduce, "tree:4", 4).find("not one of 4 ranks") != std::string::npos);
+  CHECK(why(allreduce, "tree:4", 4).find("not one of the 4 ranks") != std::string::npos);
   CHECK(why(allreduce, "tree:4", 0).empty());
   CHECK(!why(alltoall, "two_level:bruck", 4).empty() && why(alltoall, "bruck", 4).empty());
   CHECK(!why(broadcast, "butterfly", 4).empty());

@@ -1,7 +1,7 @@
 // Tests calls whose buffers are on a device: segments are staged in host memory. The buffers here
 // are in host memory too, as a stand-in's are, so that the route can be tested without a device.
 
-#include "device/stand_in.hpp"
+#include "device/placeholder.hpp"
 #include "host_ranks.hpp"
 
 using namespace ringcomm;
@@ -76,7 +76,7 @@ void check_fragments(RankContext& context) {
   call.count = first.size() + second.size();
   call.fragments = {{first.data(), first.data(), first.size()}, {second.data(), second.data(), second.size()}};
   call.pre.factor = 3;
-  call.stand_ins = true;
+  call.has_placeholders = true;
   elsewhere(call);
   context.channel.run(std::move(call), nullptr);
   const auto size = static_cast<float>(context.size);
@@ -84,20 +84,20 @@ void check_fragments(RankContext& context) {
   for (const float value : second) CHECK(value == 6 * size);
 }
 
-// Passes a host array on one rank: every rank gets an error that says so, and the next call works.
+// Passes a host array on one rank: every rank gets an error, and the next call works.
 void check_mixed(RankContext& context) {
   if (context.size == 1) return;
   Arrays arrays;
   Call call = call_of(Collective::allreduce, arrays, context.rank, context.size, 100);
   if (context.rank != 0) elsewhere(call);
-  std::string said;
+  std::string message;
   try {
     context.channel.run(std::move(call), nullptr);
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::mismatch);
-    said = error.what();
+    message = error.what();
   }
-  CHECK(said.find("disagree on the memory: the CPU's on rank 0; a GPU's on rank") != std::string::npos);
+  CHECK(message.find("disagree on the kind of memory: CPU on rank 0; GPU on rank") != std::string::npos);
   check_fragments(context);
 }
 

@@ -191,7 +191,8 @@ void any_order(int size, std::size_t count, std::size_t rounds, EngineConfig con
         if (below(random, 50) == 0) std::this_thread::yield();
       }
       std::shuffle(flying.begin(), flying.end(), random);
-      for (const auto& one : flying) check(r, *one, job.sets[static_cast<std::size_t>(one->item->set)], round);
+      for (const auto& operation : flying)
+        check(r, *operation, job.sets[static_cast<std::size_t>(operation->item->set)], round);
     }
     CHECK(r.engine->pending().empty());
     if (threaded) {

@@ -81,7 +81,7 @@ void never_meets(int size, bool joins, bool busy) {
 
 // Rank 1 does not submit. Rank 0, or a rank that is not the coordinator, cancels the operation;
 // then the name works again.
-void stalls(int size, int absent) {
+void stalls(int size, int silent_rank) {
   const auto hub = make_threads_hub(size);
   std::barrier step(size);
   on_ranks(size, [&](int rank) {
@@ -90,7 +90,7 @@ void stalls(int size, int absent) {
     config.stall_fail_seconds = 0.2;
     Rank r(hub, rank, size, config);
     std::vector<std::int32_t> data(10, 1), other(10, 1);
-    if (rank == absent) {
+    if (rank == silent_rank) {
       step.arrive_and_wait();
       // It fails here too: immediately if the verdict is known, otherwise when this rank reads it.
       const auto error = r.outcome(r.engine->submit(0, named("x", data)));

@@ -49,7 +49,7 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
           flying.push_back(walker.submit(*item, step, active));
         }
         const Op_ whole = plan->finish({1, static_cast<std::uint8_t>(rank == 0)});
-        for (const auto& one : flying) walker.check(*one);
+        for (const auto& operation : flying) walker.check(*operation);
         CHECK(!r.outcome(whole));
         for (const auto* data : {&bucket, &small}) {
           for (const float x : *data) CHECK(std::abs(x - 3 * sum / static_cast<float>(size)) < 1e-4F);
@@ -75,7 +75,7 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
     const int who = last[epoch][0];
     CHECK(who >= 0 && who < size &&
           steps[static_cast<std::size_t>(who)] == *std::max_element(steps.begin(), steps.end()));
-    for (const int said : last[epoch]) CHECK(said == who);
+    for (const int reported_rank : last[epoch]) CHECK(reported_rank == who);
   }
 }
 

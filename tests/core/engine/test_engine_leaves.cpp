@@ -56,20 +56,20 @@ void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
 void leave_in_a_row(int size) {
   const auto hub = make_threads_hub(size);
   std::barrier end(size);
-  std::vector<std::atomic<bool>> gone(static_cast<std::size_t>(size));
+  std::vector<std::atomic<bool>> departed(static_cast<std::size_t>(size));
   on_ranks(size, [&](int rank) {
     Rank r(hub, rank, size);
     std::vector<std::int32_t> data(10, 1);
     CHECK(!r.outcome(r.engine->submit(0, named("all", data))));
     if (rank != size - 1) {
       if (rank == 0) {  // idle until all other ranks have left: it reads their goodbyes in any order
-        for (int peer = 1; peer < size; ++peer) gone[static_cast<std::size_t>(peer)].wait(false);
+        for (int peer = 1; peer < size; ++peer) departed[static_cast<std::size_t>(peer)].wait(false);
       }
       CHECK(is_left(r.outcome(r.engine->submit(0, named("x", data))), size - 1, "x"));
     }
     r.engine->leave();
-    gone[static_cast<std::size_t>(rank)] = true;
-    gone[static_cast<std::size_t>(rank)].notify_all();
+    departed[static_cast<std::size_t>(rank)] = true;
+    departed[static_cast<std::size_t>(rank)].notify_all();
     end.arrive_and_wait();
   });
 }

@@ -236,7 +236,8 @@ void equal_bits(int size) {
       seat.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 1000), nullptr,
                options_of({1000, 2, kLongestMessage}, DType::float32));
     });
-    for (const auto& one : results) CHECK(std::memcmp(one.data(), results[0].data(), kCount * sizeof(float)) == 0);
+    for (const auto& result : results)
+      CHECK(std::memcmp(result.data(), results[0].data(), kCount * sizeof(float)) == 0);
   }
 }
 

@@ -32,7 +32,7 @@ std::unique_ptr<Task> allreduce(Seat& seat, std::vector<float>& data, std::strin
 // data never arrives.
 void sizes_differ(std::size_t count) {
   const auto hub = make_threads_hub(2);
-  std::atomic<int> told{0};
+  std::atomic<int> reported{0};
   on_ranks(2, [&](int rank) {
     Seat seat = seat_of(hub, rank, 2);
     std::vector<float> data(count + static_cast<std::size_t>(rank));
@@ -42,13 +42,13 @@ void sizes_differ(std::size_t count) {
     task->abandon();
     CHECK(error && error->ranks() == std::vector<int>{1 - rank});
     if (error->kind() == ErrorKind::peer_lost) return;
-    ++told;
+    ++reported;
     CHECK(error->kind() == (rank == 1 ? ErrorKind::mismatch : ErrorKind::transport));
     const std::string what = error->what();
     CHECK(rank == 0 || what.find(std::to_string(count * 4)) != std::string::npos);
     CHECK(what.find(std::to_string(count * 4 + 4)) != std::string::npos);
   });
-  CHECK(told >= 1);
+  CHECK(reported >= 1);
 }
 
 // Kills one rank in the middle. A rank that notices cancels, and is lost to the other ranks in

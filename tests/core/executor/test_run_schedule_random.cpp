@@ -18,7 +18,7 @@ using namespace ringcomm::testing;
 namespace {
 
 using Block = std::vector<float>;
-using Blocks = std::vector<Block>;  // of one rank: data, then temporaries
+using Blocks = std::vector<Block>;  // blocks of one rank: data, then temporaries
 
 // A codec that keeps the upper half of every float, slightly reduced, and omits zeros at the end.
 // It is lossy, its size varies and may be 0, and decoded values encode to other bytes.
@@ -62,7 +62,7 @@ class UpperHalves : public Codec {
 
 struct Case {
   int size = 1;
-  std::vector<std::size_t> counts;  // of all blocks, including temporaries
+  std::vector<std::size_t> counts;  // elements of all blocks, including temporaries
   std::vector<Schedule> schedules;  // by rank
   std::vector<Blocks> start;        // by rank
 };
@@ -195,7 +195,7 @@ void pass_through(Block& block, std::vector<bool>::reference encoded, Codec& cod
 }
 
 // Passes all data through the codec, as at the end of a call.
-void settle(const Case& test, std::vector<Blocks>& ranks, Encoded& encoded, Codec& codec) {
+void canonicalize(const Case& test, std::vector<Blocks>& ranks, Encoded& encoded, Codec& codec) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     for (std::size_t b = 0; b < static_cast<std::size_t>(test.schedules[0].blocks); ++b)
       pass_through(ranks[rank][b], encoded[rank][b], codec);
@@ -266,13 +266,13 @@ void check(unsigned seed, bool encoded) {
   const bool apart = random() % 2;
   std::vector<Blocks> expected = test.start;
   UpperHalves codec;
-  Encoded settled;
-  for (const Blocks& blocks : expected) settled.emplace_back(blocks.size());
+  Encoded encoded_blocks;
+  for (const Blocks& blocks : expected) encoded_blocks.emplace_back(blocks.size());
   const std::size_t rounds = test.schedules[0].rounds.size();
   for (std::size_t round = 0; round < rounds; ++round) {
-    interpret_round(test, round, expected, op, settled, encoded ? &codec : nullptr);
+    interpret_round(test, round, expected, op, encoded_blocks, encoded ? &codec : nullptr);
   }
-  if (encoded && test.size > 1) settle(test, expected, settled, codec);
+  if (encoded && test.size > 1) canonicalize(test, expected, encoded_blocks, codec);
   on_seats(test.size, [&](Seat& seat) {
     const auto rank = static_cast<std::size_t>(seat.rank);
     const Schedule& schedule = test.schedules[rank];
@@ -305,7 +305,8 @@ void cast_on_the_wire(int size, std::string_view algorithm) {
       options.codec = make_cast_codec(DType::float32, DType::bfloat16);
       seat.run(schedule, Layout::even(data.data(), kCount, schedule->blocks, sizeof(float), 700), nullptr, options);
     });
-    for (const auto& one : results) CHECK(std::memcmp(one.data(), results[0].data(), kCount * sizeof(float)) == 0);
+    for (const auto& result : results)
+      CHECK(std::memcmp(result.data(), results[0].data(), kCount * sizeof(float)) == 0);
     for (std::size_t i = 0; exact && i < kCount; ++i) {
       std::size_t sum = 0;
       for (int rank = 0; rank < size; ++rank) sum += (i + static_cast<std::size_t>(rank)) % 20;

@@ -57,9 +57,9 @@ Framework run(const GraphOpTable& table, std::int64_t graph_op, const std::vecto
   Framework framework;
   framework.results.reserve(given.size() + 1);
   std::vector<ringcomm_array> inputs;
-  for (const Array& one : given) {
+  for (const Array& item : given) {
     inputs.push_back(
-        {one.values.data(), one.shape.data(), static_cast<int>(one.shape.size()), static_cast<int>(DType::int32)});
+        {item.values.data(), item.shape.data(), static_cast<int>(item.shape.size()), static_cast<int>(DType::int32)});
   }
   const ringcomm_run call{&framework,       static_cast<int>(inputs.size()),
                           inputs.data(),    Framework::allocate,
@@ -169,7 +169,7 @@ void failures(int size) {
           check(run(graph_ops.table, own, {filled({i}, 1)}).results.at(0), {i}, [&](std::size_t) { return size; });
       });
     }
-    for (std::thread& one : threads) one.join();
+    for (std::thread& thread : threads) thread.join();
     CHECK(run(graph_ops.table, graph_op, {filled({4}, 1)}).failed ==
           static_cast<int>(ErrorKind::invalid));  // one array is missing
     CHECK(run(graph_ops.table, 99, {}).failed == static_cast<int>(ErrorKind::invalid));
@@ -204,26 +204,26 @@ void sessions(int size) {
 
 // Checks residuals by tensor: the first run uses those restored before it, unless the array has
 // another length.
-void what_is_left_out() {
+void stores_residuals() {
   using Floats = std::vector<float>;
-  LeftOut left_out;
-  CHECK(!left_out.feedback() && left_out.residual(1).empty());
-  left_out.set_residual(1, {1, 2});
-  left_out.set_residual(0, {5});
-  CHECK((left_out.residual(1) == Floats{1, 2}) && left_out.residual(2).empty());
-  left_out.begin({3, 2, 1});
-  CHECK((left_out.residual(0) == Floats{0, 0, 0}) && (left_out.residual(1) == Floats{1, 2}) &&
-        left_out.residual(2) == Floats{0});
-  Feedback* const feedback = left_out.feedback();
+  Residuals residuals;
+  CHECK(!residuals.feedback() && residuals.residual(1).empty());
+  residuals.set_residual(1, {1, 2});
+  residuals.set_residual(0, {5});
+  CHECK((residuals.residual(1) == Floats{1, 2}) && residuals.residual(2).empty());
+  residuals.begin({3, 2, 1});
+  CHECK((residuals.residual(0) == Floats{0, 0, 0}) && (residuals.residual(1) == Floats{1, 2}) &&
+        residuals.residual(2) == Floats{0});
+  Feedback* const feedback = residuals.feedback();
   feedback->begin(1, 1);
   feedback->after(1)[0] = feedback->after(1)[1] = 7;
-  left_out.begin({3, 2, 1});
-  CHECK(left_out.feedback() == feedback && (left_out.residual(1) == Floats{7, 7}));
-  left_out.set_residual(1, {3, 4});
-  left_out.set_residual(0, {9});
-  CHECK((left_out.residual(1) == Floats{3, 4}) && (left_out.residual(0) == Floats{0, 0, 0}));
-  left_out.begin({3, 4, 1});
-  CHECK((left_out.residual(1) == Floats{0, 0, 0, 0}));
+  residuals.begin({3, 2, 1});
+  CHECK(residuals.feedback() == feedback && (residuals.residual(1) == Floats{7, 7}));
+  residuals.set_residual(1, {3, 4});
+  residuals.set_residual(0, {9});
+  CHECK((residuals.residual(1) == Floats{3, 4}) && (residuals.residual(0) == Floats{0, 0, 0}));
+  residuals.begin({3, 4, 1});
+  CHECK((residuals.residual(1) == Floats{0, 0, 0, 0}));
 }
 
 // Checks operations that inspect their inputs: in the second run of a name and in every third run
@@ -256,7 +256,7 @@ void looks() {
 
 int main() {
   looks();
-  what_is_left_out();
+  stores_residuals();
   for (const int size : {1, 2, 3, 5}) collectives(size);
   for (const int size : {2, 3}) failures(size);
   for (const int size : {1, 3}) sessions(size);

@@ -89,10 +89,10 @@ static void chosen(const std::vector<int>& host_of) {
     CHECK(data[0] == static_cast<float>(context.size) && data.back() == data[0]);
   });
   trace().enable(false);
-  std::size_t said = 0;
+  std::size_t traced = 0;
   for (const TraceEvent& event : trace().drain())
-    said += std::string_view(event.category) == "run" && std::string_view(event.detail).starts_with("two_level:");
-  CHECK(said == host_of.size());
+    traced += std::string_view(event.category) == "run" && std::string_view(event.detail).starts_with("two_level:");
+  CHECK(traced == host_of.size());
 }
 
 int main() {

@@ -57,11 +57,11 @@ void check(const std::vector<int>& host_of, const char* name, std::size_t count,
   const std::vector<Ends> all = run(host_of, find_wire(name), count, shared);
   std::vector<double> missing(count);
   bool owes = false;
-  for (const Ends& one : all) {
-    CHECK(one.result == all[0].result);
+  for (const Ends& ends : all) {
+    CHECK(ends.result == all[0].result);
     for (std::size_t i = 0; i < count; ++i) {
-      missing[i] += one.given[i] - one.residual[i];
-      owes = owes || one.residual[i] != 0;
+      missing[i] += ends.given[i] - ends.residual[i];
+      owes = owes || ends.residual[i] != 0;
     }
   }
   for (std::size_t i = 0; i < count; ++i) CHECK(std::abs(missing[i] - all[0].arrived[i]) < 1e-3);

@@ -185,7 +185,7 @@ static void every_kind(int size) {
   });
 }
 
-// Compares with plain arithmetic, without the kernels: sums of whole numbers are exact.
+// Compares with plain arithmetic, without the kernels: sums of integers are exact.
 static void whole_numbers() {
   for (const bool shared : {false, true}) {
     const auto nodes = Node::for_threads(3);

@@ -268,7 +268,7 @@ void adds_in_the_order_of_ranks() {
       for (int rank = 0; rank < size; ++rank) sum += value(rank, step);
       expected += sum * static_cast<float>(1.0 / size);
     }
-    for (const float one : world.weights()) CHECK(one == expected);
+    for (const float weight : world.weights()) CHECK(weight == expected);
   }
 }
 
@@ -289,9 +289,9 @@ void gathers_as_many_as_are_asked_for() {
           while (shard.gather(how, i, Rule::sgd, sgd, ones.data(), clocks) == Arrival::full) std::this_thread::yield();
         }
         clocks.set(rank, Clocks::kFinished);
-        shard.settle(how, Rule::sgd, sgd, clocks);
+        shard.apply_if_complete(how, Rule::sgd, sgd, clocks);
         CHECK(clocks.wait(-1, Clocks::kFinished, 60 * kSecond));
-        shard.settle(how, Rule::sgd, sgd, clocks);
+        shard.apply_if_complete(how, Rule::sgd, sgd, clocks);
       });
       const std::uint64_t groups = world.shard(0).group();
       const auto all = static_cast<std::uint64_t>(size * kRounds), exactly = all / static_cast<std::uint64_t>(many);

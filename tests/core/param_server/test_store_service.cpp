@@ -52,8 +52,8 @@ struct Storing : Rank {
     service->server.serve(kShard, {own.shard, own.clocks, ranks, how});
     engine->add_service(service);
   }
-  std::shared_ptr<Asked> asked(int peer, Rule rule, std::vector<Range> ranges = {}) {
-    auto made = std::make_shared<Asked>();
+  std::shared_ptr<PostedRequest> make_request(int peer, Rule rule, std::vector<Range> ranges = {}) {
+    auto made = std::make_shared<PostedRequest>();
     made->peer = peer;
     made->head.rule = rule;
     made->head.shard = kShard;
@@ -61,26 +61,26 @@ struct Storing : Rank {
     made->ranges = std::move(ranges);
     return made;
   }
-  std::shared_ptr<Asked> push(int peer, Rule rule, const std::vector<float>& gradient, std::vector<float>* result,
-                              std::int64_t clock = -1) {
-    auto made = asked(peer, rule, {{0, gradient.size()}});
+  std::shared_ptr<PostedRequest> push(int peer, Rule rule, const std::vector<float>& gradient,
+                                      std::vector<float>* result, std::int64_t clock = -1) {
+    auto made = make_request(peer, rule, {{0, gradient.size()}});
     made->gradient = gradient.data();
     if (result) made->result = result->data();
     made->head.clock = clock;
     return made;
   }
-  std::shared_ptr<Asked> pull(int peer, std::vector<float>& result, Due due) {
-    auto made = asked(peer, Rule::get, {{0, result.size()}});
+  std::shared_ptr<PostedRequest> pull(int peer, std::vector<float>& result, Due due) {
+    auto made = make_request(peer, Rule::get, {{0, result.size()}});
     made->result = result.data();
     made->head.due = due;
     return made;
   }
-  void ask(const std::shared_ptr<Asked>& made) {
-    service->client.ask(made);
+  void post(const std::shared_ptr<PostedRequest>& made) {
+    service->client.post(made);
     engine->wake();
   }
-  void done(const std::shared_ptr<Asked>& made) {
-    ask(made);
+  void done(const std::shared_ptr<PostedRequest>& made) {
+    post(made);
     CHECK(!outcome(made));
   }
   Owned<> own;
@@ -97,16 +97,16 @@ void nothing_is_lost(int size, std::size_t count, bool threaded) {
     Storing r(hub, rank, size, count, {0, false}, threaded);
     const std::vector<float> ones(count, -1.0f);
     std::vector<std::vector<float>> results(static_cast<std::size_t>(size), std::vector<float>(count));
-    std::deque<std::shared_ptr<Asked>> all;
+    std::deque<std::shared_ptr<PostedRequest>> all;
     for (int round = 0; round < kRounds; ++round) {
       for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
         const bool last = round == kRounds - 1;
         all.push_back(r.push(peer, Rule::sgd, ones, last ? &results[static_cast<std::size_t>(peer)] : nullptr));
-        r.ask(all.back());
+        r.post(all.back());
       }
     }
-    for (const auto& one : all) CHECK(!r.outcome(one));
+    for (const auto& request : all) CHECK(!r.outcome(request));
     for (int peer = 0; peer < size; ++peer) {
       if (peer == rank) continue;
       for (const float value : results[static_cast<std::size_t>(peer)]) CHECK(value >= kRounds);
@@ -134,20 +134,20 @@ void ranges_are_where_they_belong() {
     Random random(static_cast<unsigned>(rank));
     std::vector<double> expected(100'000);
     for (int turn = 0; turn < 20; ++turn) {
-      auto asked = std::make_shared<Asked>();
-      asked->peer = 1 - rank;
-      asked->element = sizeof(double);
-      asked->head.rule = Rule::sgd;
-      asked->head.shard = kShard;
-      asked->head.options.lr = 1;
-      asked->head.options.compensate = 1;
+      auto posted = std::make_shared<PostedRequest>();
+      posted->peer = 1 - rank;
+      posted->element = sizeof(double);
+      posted->head.rule = Rule::sgd;
+      posted->head.shard = kShard;
+      posted->head.options.lr = 1;
+      posted->head.options.compensate = 1;
       std::vector<double> values, pulled;
       std::size_t at = 0;
       while (at < expected.size()) {
         const std::size_t count =
             std::min<std::size_t>(1 + below(random, turn % 2 ? 60'000 : 50), expected.size() - at);
-        if (below(random, 2)) asked->ranges.push_back({at, count});
-        for (std::size_t i = at; i < at + count && !asked->ranges.empty() && asked->ranges.back().first == at; ++i) {
+        if (below(random, 2)) posted->ranges.push_back({at, count});
+        for (std::size_t i = at; i < at + count && !posted->ranges.empty() && posted->ranges.back().first == at; ++i) {
           values.push_back(static_cast<double>(i % 7) - 3);
           pulled.push_back(expected[i] - 0.5);  // the value after earlier updates, minus this change
           expected[i] -= values.back() + values.back() * values.back() * 0.5;
@@ -155,14 +155,14 @@ void ranges_are_where_they_belong() {
         at += count;
       }
       std::vector<double> result(values.size());
-      asked->gradient = values.data();
-      asked->pulled = pulled.data();
-      asked->result = result.data();
-      service->client.ask(asked);
+      posted->gradient = values.data();
+      posted->pulled = pulled.data();
+      posted->result = result.data();
+      service->client.post(posted);
       r.engine->wake();
-      CHECK(!r.outcome(asked));
+      CHECK(!r.outcome(posted));
       std::size_t k = 0;
-      for (const Range& range : asked->ranges) {
+      for (const Range& range : posted->ranges) {
         for (std::size_t i = range.first; i < range.first + range.count; ++i) CHECK(result[k++] == expected[i]);
       }
     }
@@ -184,11 +184,11 @@ void answered_late() {
     std::vector<float> result(kMany);
     end.arrive_and_wait();
     if (rank == 0) {
-      r.own.clocks->set(0, 1);  // the clock of its own shard, which no other rank uses here
+      r.own.clocks->set(0, 1);  // the clock of rank 0's shard, which no other rank uses here
     } else if (rank == 1) {
       r.done(r.push(0, Rule::sgd, ones, nullptr, 1));
       const auto late = r.pull(0, result, {1, 0});
-      r.ask(late);
+      r.post(late);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       CHECK(!late->done());  // rank 2 has not pushed
       end.arrive_and_wait();
@@ -219,7 +219,7 @@ void gathers(int size, int many, bool of_step, bool leaves) {
         auto push = r.push(0, Rule::sgd, ones, nullptr);
         push->head.gathers = true;
         push->head.step = step++;
-        r.ask(push);
+        r.post(push);
         auto pull = r.pull(0, result, {std::numeric_limits<std::int64_t>::min(), of_step ? step : 0});
         r.done(pull);
         CHECK(push->done() && (of_step || push->arrival != Arrival::dropped));
@@ -233,9 +233,9 @@ void gathers(int size, int many, bool of_step, bool leaves) {
       if (leaves) {
         r.engine->leave();
       } else {
-        auto finish = r.asked(0, Rule::get);
+        auto finish = r.make_request(0, Rule::get);
         finish->head.clock = Clocks::kFinished;
-        r.ask(finish);
+        r.post(finish);
         r.done(r.pull(0, result, {Clocks::kLost, 0}));
       }
     }
@@ -302,7 +302,7 @@ void a_server_goes(bool dies) {
       }
     } else {
       const auto never = r.pull(2, result, {100, 0});
-      r.ask(never);
+      r.post(never);
       const std::optional<Error> error = r.outcome(never);
       CHECK(error && error->kind() == (dies ? ErrorKind::peer_lost : ErrorKind::left));
       CHECK(error->ranks() == std::vector<int>{2});
@@ -311,7 +311,7 @@ void a_server_goes(bool dies) {
     end.arrive_and_wait();
     r.engine->leave();
     const auto after = r.push(0, Rule::sgd, ones, nullptr);
-    r.ask(after);
+    r.post(after);
     CHECK(r.outcome(after));
   });
 }

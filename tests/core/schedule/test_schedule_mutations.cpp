@@ -167,7 +167,7 @@ class Mutator {
       if (q != step.peer && q != s.rank) with("swap peer", [&] { s.rounds[k][i].peer = q; });
     }
     const int blocks = s.blocks + static_cast<int>(s.temps.size());
-    // A chain's blocks are alike: there, the next `size` blocks represent all.
+    // A chain's blocks are equivalent: there, the next `size` blocks represent all.
     const int others = blocks > 3 * s.size ? s.size : blocks - 1;
     for (int further = 1; further <= others; ++further) {
       const int b = (step.block + further) % blocks;

@@ -34,7 +34,7 @@ static Descriptor usual(Collective collective) {
   return d;
 }
 
-static std::string told(Collective collective, const Change& on_rank_1, int size = 3) {
+static std::string disagreement_of(Collective collective, const Change& on_rank_1, int size = 3) {
   std::vector<Descriptor> all(static_cast<std::size_t>(size), usual(collective));
   on_rank_1(all[1]);
   std::vector<int> ranks(all.size());
@@ -70,41 +70,42 @@ static void what_is_compared() {
         {&kWire, data},         {&kAlgorithm, true},
         {&kScale, computes(c)}, {&kCount, data && c != C::allgather && c != C::alltoall},
         {&kShape, data},        {&kName, true}};
-    for (const auto& [change, differs] : expected) CHECK(told(c, *change).empty() == !differs);
+    for (const auto& [change, differs] : expected) CHECK(disagreement_of(c, *change).empty() == !differs);
     // Compares the longest name of an algorithm completely.
     const std::string longest = "two_level:butterfly_doubling";
     const auto ends_in = [&](const std::string& end) {
       return [=](Descriptor& d) { put(d.algorithm, longest + end); };
     };
-    CHECK(has(told(c, ends_in("")), longest) && has(told(c, ends_in(":16384")), longest + ":16384"));
+    CHECK(has(disagreement_of(c, ends_in("")), longest) &&
+          has(disagreement_of(c, ends_in(":16384")), longest + ":16384"));
   }
 }
 
 static void exact_words() {
-  CHECK(told(Collective::allreduce, kDtype) ==
+  CHECK(disagreement_of(Collective::allreduce, kDtype) ==
         "allreduce 'grad': ranks disagree on dtype: float32 on ranks 0, 2; float64 on rank 1. "
         "Give the same dtype on every rank.");
-  CHECK(told(Collective::broadcast,
-             [](Descriptor& d) {
-               d = usual(Collective::allreduce);
-               put(d.name, "");
-             }) ==
+  CHECK(disagreement_of(Collective::broadcast,
+                        [](Descriptor& d) {
+                          d = usual(Collective::allreduce);
+                          put(d.name, "");
+                        }) ==
         "ranks disagree on the collective: broadcast 'grad' on ranks 0, 2; allreduce on rank 1. "
         "Call the same collectives in the same order on every rank.");
-  CHECK(has(told(Collective::allreduce, kShape), "shape: (3, 4) on ranks 0, 2; (4, 3) on rank 1."));
-  CHECK(has(told(Collective::allreduce, kName), "'grad' on ranks 0, 2; 'bias' on rank 1"));
-  CHECK(has(told(Collective::allreduce, kScale, 7), "one value on ranks 0, 2-6; another value on rank 1"));
-  CHECK(has(told(Collective::reduce, kRoot), "root: 0 on ranks 0, 2; 2 on rank 1"));
-  CHECK(has(told(Collective::allgather, kShape), "Only the first dimension may differ"));
-  CHECK(has(told(Collective::allreduce, [](Descriptor& d) { d.dtype = 200; }), "unknown 200 on rank 1"));
+  CHECK(has(disagreement_of(Collective::allreduce, kShape), "shape: (3, 4) on ranks 0, 2; (4, 3) on rank 1."));
+  CHECK(has(disagreement_of(Collective::allreduce, kName), "'grad' on ranks 0, 2; 'bias' on rank 1"));
+  CHECK(has(disagreement_of(Collective::allreduce, kScale, 7), "one value on ranks 0, 2-6; another value on rank 1"));
+  CHECK(has(disagreement_of(Collective::reduce, kRoot), "root: 0 on ranks 0, 2; 2 on rank 1"));
+  CHECK(has(disagreement_of(Collective::allgather, kShape), "Only the first dimension may differ"));
+  CHECK(has(disagreement_of(Collective::allreduce, [](Descriptor& d) { d.dtype = 200; }), "unknown 200 on rank 1"));
   // Different shapes with the same text are reported as different.
-  CHECK(has(told(Collective::allreduce, [](Descriptor& d) { d.shape = 1; }),
+  CHECK(has(disagreement_of(Collective::allreduce, [](Descriptor& d) { d.shape = 1; }),
             "(3, 4) on ranks 0, 2; another (3, 4) on rank 1"));
-  CHECK(has(told(Collective::allreduce,
-                 [](Descriptor& d) {
-                   d.count = 1;
-                   put(d.shape_text, "");
-                 }),
+  CHECK(has(disagreement_of(Collective::allreduce,
+                            [](Descriptor& d) {
+                              d.count = 1;
+                              put(d.shape_text, "");
+                            }),
             "(3, 4) on ranks 0, 2; 1 element on rank 1"));
 }
 
@@ -113,7 +114,7 @@ static void earlier_checks_win() {
   const std::string words[] = {"the name",  "dtype",           "op",   "root", "the wire format",
                                "algorithm", "prescale_factor", "shape"};
   for (std::size_t first = 0; first < std::size(order); ++first) {
-    const std::string text = told(Collective::reduce, [&](Descriptor& d) {
+    const std::string text = disagreement_of(Collective::reduce, [&](Descriptor& d) {
       for (std::size_t i = first; i < std::size(order); ++i) order[i](d);
     });
     CHECK(has(text, "disagree on " + words[first]));
@@ -123,9 +124,10 @@ static void earlier_checks_win() {
 // Checks that a rank without a name agrees with every name. A name that fills its field needs no
 // terminating zero.
 static void names() {
-  CHECK(told(Collective::allreduce, [](Descriptor& d) { put(d.name, ""); }).empty());
+  CHECK(disagreement_of(Collective::allreduce, [](Descriptor& d) { put(d.name, ""); }).empty());
   const std::string longest(40, 'n');
-  CHECK(has(told(Collective::allreduce, [&](Descriptor& d) { put(d.name, longest); }), "'" + longest + "' on rank 1"));
+  CHECK(has(disagreement_of(Collective::allreduce, [&](Descriptor& d) { put(d.name, longest); }),
+            "'" + longest + "' on rank 1"));
 }
 
 static void many_ranks() {

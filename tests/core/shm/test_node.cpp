@@ -130,9 +130,9 @@ static void refusals_are_errors() {
   CHECK(error_of([] { Node(0, {-1}); }).kind() == ErrorKind::invalid);
   CHECK(error_of([] { Node(1, {0}); }).kind() == ErrorKind::invalid);
   const int foreign = static_cast<int>(::syscall(SYS_memfd_create, "foreign", 0));
-  CHECK(says(error_of([&] { Node(0, {foreign}); }), "not an arena"));
+  CHECK(says(error_of([&] { Node(0, {foreign}); }), "not shared memory of ringcomm"));
   CHECK(::ftruncate(foreign, 1 << 20) == 0);
-  CHECK(says(error_of([&] { Node(0, {foreign}); }), "not an arena"));
+  CHECK(says(error_of([&] { Node(0, {foreign}); }), "not shared memory of ringcomm"));
   ::close(foreign);
 }
 

@@ -21,15 +21,15 @@ struct Ranks {
   bool call(const Seconds& typical) {
     const bool use_second = ranks[0].use_second(kind);
     PathTuner::Times slowest{};
-    for (PathTuner& one : ranks) {
-      CHECK(one.use_second(kind) == use_second);
-      for (std::size_t way = 0; way < 2; ++way) slowest[way] = std::max(slowest[way], one.report(kind)[way]);
+    for (PathTuner& tuner : ranks) {
+      CHECK(tuner.use_second(kind) == use_second);
+      for (std::size_t way = 0; way < 2; ++way) slowest[way] = std::max(slowest[way], tuner.report(kind)[way]);
     }
-    for (PathTuner& one : ranks) {
-      one.merge(kind, slowest);
+    for (PathTuner& tuner : ranks) {
+      tuner.merge(kind, slowest);
       const double spread = std::uniform_real_distribution(0.9, 1.1)(random);
       const bool held_up = std::uniform_real_distribution(0.0, 1.0)(random) < 0.05;
-      one.record(kind, use_second, typical[use_second ? 1 : 0] * spread * (held_up ? 50 : 1));
+      tuner.record(kind, use_second, typical[use_second ? 1 : 0] * spread * (held_up ? 50 : 1));
     }
     return use_second;
   }

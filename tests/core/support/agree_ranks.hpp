@@ -42,7 +42,7 @@ struct Rank {
   std::uint64_t read = 0;
   std::deque<Verdict> mail;
   std::map<std::string, Descriptor> pending;
-  std::set<std::string> doomed;
+  std::set<std::string> failed_before_submit;
   std::vector<std::vector<std::string>> ran;
   std::vector<std::string> failed;
   std::size_t full = 0, cached = 0;  // entries sent
@@ -79,7 +79,7 @@ struct Rank {
       if (verdict.kind == Verdict::Kind::fail) {
         if (mine == pending.end()) {
           CHECK(verdict.early);
-          doomed.insert(name);
+          failed_before_submit.insert(name);
         } else {
           pending.erase(mine);
         }

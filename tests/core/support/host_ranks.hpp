@@ -87,7 +87,7 @@ void on_hosts(const std::vector<int>& host_of, ChannelConfig config, Body body) 
   Links links(host_of);
   std::barrier<> barrier(size);
   std::vector<const void*> shown(host_of.size());
-  std::vector<std::string> said(host_of.size());
+  std::vector<std::string> texts(host_of.size());
   config.goodbye_tag = 0;
   config.hosts = host_of;
   on_ranks(size, [&](int rank) {
@@ -96,7 +96,7 @@ void on_hosts(const std::vector<int>& host_of, ChannelConfig config, Body body) 
     const auto& node = nodes[static_cast<std::size_t>(rank)];
     auto transport = std::make_unique<CountingTransport>(make_threads_transport(hub, rank), links);
     Channel channel(std::move(transport), peers, rank, TagStream(1, 1000), node, 0, config);
-    RankContext context{rank, size, channel, node.get(), barrier, shown, said};
+    RankContext context{rank, size, channel, node.get(), barrier, shown, texts};
     body(context, links);
     barrier.arrive_and_wait();
   });

@@ -69,8 +69,8 @@ class World {
     }
     barrier.arrive_and_wait();
     std::vector<std::uint64_t> here;
-    for (const auto& one : sent_) {
-      if (!one.empty()) here.push_back(one[static_cast<std::size_t>(rank)]);
+    for (const auto& message : sent_) {
+      if (!message.empty()) here.push_back(message[static_cast<std::size_t>(rank)]);
     }
     return here;
   }

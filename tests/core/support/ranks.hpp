@@ -21,7 +21,7 @@ struct RankContext {
   Node* node;  // null: messages only
   std::barrier<>& barrier;
   std::vector<const void*>& shown;  // one pointer per rank, for comparing buffers
-  std::vector<std::string>& said;   // one text per rank
+  std::vector<std::string>& texts;  // one text per rank
 
   // Returns whether every rank's buffer holds rank 0's bytes. Collective.
   bool same_everywhere(const void* data, std::size_t nbytes) {
@@ -33,9 +33,9 @@ struct RankContext {
   }
   // Returns whether every rank passes the same text. Collective.
   bool same_text(const std::string& text) {
-    said[static_cast<std::size_t>(rank)] = text;
+    texts[static_cast<std::size_t>(rank)] = text;
     barrier.arrive_and_wait();
-    const bool same = text == said[0];
+    const bool same = text == texts[0];
     barrier.arrive_and_wait();
     return same;
   }
@@ -48,14 +48,14 @@ void with_channels(int size, bool arena, ChannelConfig config, Body body) {
       arena ? Node::for_threads(size) : std::vector<std::shared_ptr<Node>>(static_cast<std::size_t>(size));
   std::barrier<> barrier(size);
   std::vector<const void*> shown(static_cast<std::size_t>(size));
-  std::vector<std::string> said(static_cast<std::size_t>(size));
+  std::vector<std::string> texts(static_cast<std::size_t>(size));
   config.goodbye_tag = 0;
   on_ranks(size, [&](int rank) {
     std::vector<int> peers;
     for (int i = 0; i < size; ++i) peers.push_back(i);
     Channel channel(make_threads_transport(hub, rank), peers, rank, TagStream(1, 1000),
                     nodes[static_cast<std::size_t>(rank)], 0, config);
-    RankContext context{rank, size, channel, nodes[static_cast<std::size_t>(rank)].get(), barrier, shown, said};
+    RankContext context{rank, size, channel, nodes[static_cast<std::size_t>(rank)].get(), barrier, shown, texts};
     body(context);
     barrier.arrive_and_wait();
   });

@@ -64,30 +64,30 @@ void random_traffic(int size, int tags, int messages, unsigned seed) {
     std::vector<int> posted(static_cast<std::size_t>(size * tags * 2));
     std::vector<std::unique_ptr<Pending>> pending;
     const auto sweep = [&] {
-      std::erase_if(pending, [&](const std::unique_ptr<Pending>& one) {
+      std::erase_if(pending, [&](const std::unique_ptr<Pending>& operation) {
         Arrival arrival;
-        if (!transport->done(one->ticket, &arrival)) return false;
-        if (one->peer != kAnyPeer) {
-          CHECK(arrival.peer == one->peer && arrival.nbytes == bytes_of(one->expected));
-          CHECK(std::equal(one->expected.begin(), one->expected.end(), one->buffer.begin()));
+        if (!transport->done(operation->ticket, &arrival)) return false;
+        if (operation->peer != kAnyPeer) {
+          CHECK(arrival.peer == operation->peer && arrival.nbytes == bytes_of(operation->expected));
+          CHECK(std::equal(operation->expected.begin(), operation->expected.end(), operation->buffer.begin()));
         }
         return true;
       });
     };
     for (const int what : order) {
       const int peer = what / (tags * 2), tag = what / 2 % tags, index = posted[static_cast<std::size_t>(what)]++;
-      auto one = std::make_unique<Pending>();
+      auto operation = std::make_unique<Pending>();
       if (what % 2) {
-        one->buffer = content(rank, peer, tag, index);
-        one->peer = kAnyPeer;  // the test compares nothing for sends
-        one->ticket = transport->send(peer, tag, one->buffer.data(), bytes_of(one->buffer));
+        operation->buffer = content(rank, peer, tag, index);
+        operation->peer = kAnyPeer;  // the test compares nothing for sends
+        operation->ticket = transport->send(peer, tag, operation->buffer.data(), bytes_of(operation->buffer));
       } else {
-        one->expected = content(peer, rank, tag, index);
-        one->buffer.resize(one->expected.size() + random() % 2 * 7);
-        one->peer = peer;
-        one->ticket = transport->receive(peer, tag, one->buffer.data(), bytes_of(one->buffer));
+        operation->expected = content(peer, rank, tag, index);
+        operation->buffer.resize(operation->expected.size() + random() % 2 * 7);
+        operation->peer = peer;
+        operation->ticket = transport->receive(peer, tag, operation->buffer.data(), bytes_of(operation->buffer));
       }
-      pending.push_back(std::move(one));
+      pending.push_back(std::move(operation));
       if (random() % 4 == 0) transport->poll();
       if (random() % 8 == 0) sweep();
     }

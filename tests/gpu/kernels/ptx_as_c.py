@@ -1,7 +1,7 @@
-"""Translates the kernels' PTX to C, instruction by instruction, so that tests run the package's PTX without a GPU.
+"""Translates the kernels' PTX to C, so that tests run the package's PTX without a GPU.
 
-It supports only the PTX that NVRTC makes of these kernels; anything else is an error. Conversions give the NaNs that
-PTX's manual documents for a device: 0x7FFF in float16, 0x7FFFFFFF in float32.
+It supports only the PTX that NVRTC makes of these kernels; anything else is an error. Conversions
+give the NaNs that PTX's manual documents for a device: 0x7FFF in float16, 0x7FFFFFFF in float32.
 """
 
 from __future__ import annotations

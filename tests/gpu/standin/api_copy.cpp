@@ -1,5 +1,5 @@
-// Implements copies and memset. Copies are asynchronous as "API synchronization behavior" of the
-// driver's manual says:
+// Implements copies and memset. Copies are asynchronous, as the driver's manual specifies in "API
+// synchronization behavior":
 //   from pageable memory   the call reads the source; the destination is written in stream order
 //   to pageable memory     the call returns when the copy is complete
 //   page-locked memory     is read and written only when the copy runs

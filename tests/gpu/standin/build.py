@@ -1,4 +1,4 @@
-"""Builds the stand-in: `python build.py FOLDER`, or `build(folder)`; nothing is done where no source has changed."""
+"""Builds the stand-in if sources have changed: `python build.py FOLDER`, `build(folder)`."""
 
 import fcntl
 import hashlib
@@ -22,7 +22,7 @@ def digest_of(*texts: str | bytes) -> str:
 
 
 def _object(source: Path, command: list[str], headers: str, folder: Path) -> Path:
-    """Returns the object file of a source; compiles it unless it exists. Its name has a digest of its inputs."""
+    """Returns a source's object file, named by a digest of its inputs; compiles it if missing."""
     made = folder / f"{source.stem}.{digest_of(' '.join(command), headers, source.read_bytes())[:16]}.o"
     if not made.exists():
         for old in folder.glob(f"{source.stem}.*.o"):
@@ -33,7 +33,7 @@ def _object(source: Path, command: list[str], headers: str, folder: Path) -> Pat
 
 
 def build(folder: str | os.PathLike[str], extra_flags: tuple[str, ...] = ()) -> Path:
-    """Builds libcuda.so.1 and libnccl.so.2 in `folder`, and returns it. Processes may call it concurrently."""
+    """Builds libcuda.so.1 and libnccl.so.2 in `folder`, and returns it. Process-safe."""
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     command = [os.environ.get("CXX", "g++"), *FLAGS, *extra_flags]

@@ -43,13 +43,13 @@ class Handles {
   std::shared_ptr<Thing> find(Handle handle) {
     const std::lock_guard lock(mutex_);
     if (const auto found = live_.find(handle); found != live_.end()) return found->second;
-    if (gone_.contains(handle)) violation(std::string(noun_) + " is used after it was destroyed");
+    if (destroyed_.contains(handle)) violation(std::string(noun_) + " is used after it was destroyed");
     return nullptr;
   }
   std::shared_ptr<Thing> remove(Handle handle) {
     auto thing = find(handle);
     const std::lock_guard lock(mutex_);
-    if (thing != nullptr && live_.erase(handle) == 1) gone_[handle] = thing;
+    if (thing != nullptr && live_.erase(handle) == 1) destroyed_[handle] = thing;
     return thing;
   }
   long live() {
@@ -60,7 +60,7 @@ class Handles {
  private:
   const char* noun_;
   std::mutex mutex_;
-  std::unordered_map<Handle, std::shared_ptr<Thing>> live_, gone_;
+  std::unordered_map<Handle, std::shared_ptr<Thing>> live_, destroyed_;
 };
 
 struct Event {

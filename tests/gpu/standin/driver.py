@@ -32,7 +32,7 @@ def words(*numbers: int) -> list[ctypes.c_uint64]:
 
 
 class Driver:
-    """The driver: `driver.cuMemFree_v2(address)`. Integers are passed as 64 bits, as the ABI allows."""
+    """The driver: `driver.cuMemFree_v2(address)`. Integers have 64 bits, as the ABI allows."""
 
     def __init__(self, folder: str | os.PathLike[str], device: int = 0) -> None:
         self.library = ctypes.CDLL(str(Path(folder) / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
@@ -103,7 +103,7 @@ class Driver:
 
     @contextmanager
     def seeded(self, seed: int, delay_us: int = 60_000_000):
-        """Draws orders from `seed`; by default, operations that no call waits for do not run at all."""
+        """Draws orders from `seed`; by default, operations that no call waits for do not run."""
         self.library.standin_seed(ctypes.c_uint64(seed))
         self.library.standin_delay(ctypes.c_long(delay_us))
         try:

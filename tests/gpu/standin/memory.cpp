@@ -157,8 +157,8 @@ bool Memory::is_device_address(std::uintptr_t address) {
   if (base != 0 && address >= base && address < base + kArena) return true;
   if (const auto range = find(address)) return range->on_device();
   const std::lock_guard lock(mutex_);  // a peer's memory that was closed here
-  const auto gone = freed_.upper_bound(address);
-  return gone != freed_.begin() && address < std::prev(gone)->first + std::prev(gone)->second;
+  const auto freed = freed_.upper_bound(address);
+  return freed != freed_.begin() && address < std::prev(freed)->first + std::prev(freed)->second;
 }
 
 std::byte* Memory::reach(const void* address, std::size_t size, const char* who) {
@@ -181,14 +181,14 @@ void Memory::refuse(const void* address, std::size_t size, const char* who) {
   text << who << " touches " << size << " bytes at " << address << ", ";
   const std::lock_guard lock(mutex_);
   const auto next = ranges_.upper_bound(at);
-  const auto gone = freed_.upper_bound(at);
+  const auto freed = freed_.upper_bound(at);
   if (next != ranges_.begin() && at < std::prev(next)->second.end()) {
     const Range& range = std::prev(next)->second;
     text << "in an allocation of " << range.size << " bytes at " << reinterpret_cast<void*>(range.begin)
          << (size > range.end() - at ? ": past its end" : ": its owner has freed it");
-  } else if (gone != freed_.begin() && at < std::prev(gone)->first + std::prev(gone)->second) {
-    text << "in an allocation of " << std::prev(gone)->second << " bytes at "
-         << reinterpret_cast<void*>(std::prev(gone)->first) << " that has been freed";
+  } else if (freed != freed_.begin() && at < std::prev(freed)->first + std::prev(freed)->second) {
+    text << "in an allocation of " << std::prev(freed)->second << " bytes at "
+         << reinterpret_cast<void*>(std::prev(freed)->first) << " that has been freed";
   } else {
     text << "where nothing has been allocated";
   }

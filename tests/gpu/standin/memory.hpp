@@ -42,7 +42,7 @@ struct Range {
   std::size_t offset = 0;  // within its memfd
   std::uint32_t slot = 0, generation = 0;
   const Shared* owner = nullptr;
-  int references = 1;  // of an opened allocation
+  int references = 1;  // references to an opened allocation
 
   std::uintptr_t end() const { return begin + size; }
   bool on_device() const { return kind == Kind::device || kind == Kind::opened; }

@@ -27,7 +27,7 @@ struct Comm {
   std::uint64_t issued = 0;
   void* last = nullptr;  // for standin_enqueue
   std::atomic<std::uint64_t> done{0};
-  std::vector<double> factors;  // of operators made by ncclRedOpCreatePreMulSum; NaN: destroyed
+  std::vector<double> factors;  // factors of ncclRedOpCreatePreMulSum's operators; NaN: destroyed
   int looked = 0;
 };
 
@@ -40,7 +40,7 @@ const char* last_error();
 struct Reduction {
   ncclDataType_t type;
   ncclRedOp_t op;
-  double factor;  // of ncclRedOpCreatePreMulSum, at the time of the call
+  double factor;  // factor of ncclRedOpCreatePreMulSum, at the time of the call
 };
 
 void reduce_all(Comm& comm, const void* send, void* receive, std::size_t count, Reduction how);

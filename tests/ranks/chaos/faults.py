@@ -1,4 +1,4 @@
-"""The faults that hit a job from outside: processes, hosts, links and host discovery. job.py drives them."""
+"""Faults from outside a job: processes, hosts, links, host discovery. job.py drives them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FAILS, _HANGS = "fails", "hangs"
 
 
 class Hitter:
-    """Carries out the faults of a job's plan, when a rank notes that it has reached their phase, or after a launch."""
+    """Carries out a plan's faults, when a rank has reached their phase, or after a launch."""
 
     def __init__(self, job: Any) -> None:
         self._job, self._plan = job, job.plan
@@ -102,7 +102,7 @@ class Hitter:
         return processes.kill(random.Random(fault["draw"]).choice(sorted(found, key=lambda it: it.pid)).pid)
 
     def _ranks_with(self, note: dict[str, Any]) -> list[tuple[int, int]]:
-        """Returns process ids of the note's generation, each with its namespace; the note's rank first."""
+        """Returns the generation's process ids with namespaces; the note's rank first."""
         mine = note["pid"], note["space"]
         others = {(other["pid"], other["space"]) for other in self._job.notes if other["gen"] == note["gen"]} - {mine}
         return [mine, *sorted(others)]

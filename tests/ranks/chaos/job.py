@@ -181,7 +181,7 @@ class Job:
             raise Wrong("the disk was too small for a snapshot, and no word of that")
 
     def _recoveries(self) -> dict[str, list[float]]:
-        """Returns, by kind, the seconds from each fault to the first commit of a later generation, if there is one."""
+        """Returns, by kind, the seconds from each fault to the next generation's first commit."""
         found: dict[str, list[float]] = {}
         for kind, generation, moment in self.hitter.times:
             later = [

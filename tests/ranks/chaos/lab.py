@@ -1,4 +1,4 @@
-"""Hosts of a job: network namespaces with one rank each, whose links can be cut and whose processes can be killed."""
+"""Hosts of a job: network namespaces with one rank each, to cut links and kill processes."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _PATIENCE = 10.0  # seconds within which killed processes must end
 
 
 def find(mark: str, driver: int, memories: Sequence[Path], patience: float = _PATIENCE) -> list[str]:
-    """Returns what a finished job left behind, in each given /dev/shm. Memory of commits ends with its processes."""
+    """Returns the remains of a finished job in each /dev/shm; commits end with processes."""
     until = time.monotonic() + patience
     looks: list[Callable[[], list[str]]] = [
         lambda: [f"process {it.pid}, {it.role} ({it.state}): {it.line[:120]}" for it in processes.of_job(mark)],
@@ -49,5 +49,5 @@ def _files(memories: Sequence[Path]) -> list[str]:
 
 
 def _is_session(name: str) -> bool:
-    """Recognizes folders with session data of an MPI or torch, for TMPDIR=/dev/shm; they hold no shared memory."""
+    """Recognizes folders of session data of MPI or torch, which hold no shared memory."""
     return name.startswith(("ompi", "prte", "pmix", "tmp", "torchinductor"))

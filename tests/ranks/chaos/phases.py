@@ -1,6 +1,7 @@
 """Notes in a rank every phase that it passes, and carries out the faults that are planned there.
 
-A note is a line of JSON that a rank appends to a file shared by all ranks, so notes survive the death of their rank.
+A note is a line of JSON that a rank appends to a file shared by all ranks, so notes survive the
+death of their rank.
 """
 
 from __future__ import annotations
@@ -98,11 +99,11 @@ def count_step() -> None:
 
 def hook_commits() -> None:
     """Notes phases within commits and restores, by wrapping the functions that make them."""
-    from ringcomm._src.elastic.agent.keeper import Buffer
-    from ringcomm._src.elastic.member.commits import Kept
+    from ringcomm._src.elastic.agent.commit_store import Buffer
+    from ringcomm._src.elastic.member.commits import HostCommits
 
     writing = False
-    write, invalidate, seal, take = Buffer.write, Buffer.invalidate, Kept.seal, Kept.take
+    write, invalidate, seal, take = Buffer.write, Buffer.invalidate, HostCommits.seal, HostCommits.take
 
     def write_and_note(self: Any, *arguments: Any) -> None:
         nonlocal writing
@@ -118,9 +119,9 @@ def hook_commits() -> None:
         if writing:
             at("copy")
 
-    def seal_and_note(self: Any, asked: bool) -> bool:
+    def seal_and_note(self: Any, requested: bool) -> bool:
         at("vote")
-        answer = seal(self, asked)
+        answer = seal(self, requested)
         note("sealed", leaves=answer)
         if here["rank"] == 0:
             count_step()
@@ -133,7 +134,7 @@ def hook_commits() -> None:
         at("taken")
         return taken
 
-    Buffer.write, Buffer.invalidate, Kept.seal, Kept.take = (  # type: ignore[method-assign]
+    Buffer.write, Buffer.invalidate, HostCommits.seal, HostCommits.take = (  # type: ignore[method-assign]
         write_and_note,
         invalidate_and_note,
         seal_and_note,

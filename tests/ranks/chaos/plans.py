@@ -41,7 +41,7 @@ class Plan:
         return any(fault["kind"] == "driver" for fault in self.faults)
 
     def has(self, kinds: Sequence[str], phases: Sequence[str]) -> bool:
-        """Returns whether there is a fault of one of these kinds in one of these phases; empty: any."""
+        """Returns True if the plan has a fault of these kinds in these phases; empty: any."""
         return any(
             (not kinds or fault["kind"] in kinds) and (not phases or fault["phase"] in phases) for fault in self.faults
         )
@@ -79,7 +79,7 @@ def draw(seed: int, hosts: int = 0) -> Plan:
 
 
 def _what(drawn: random.Random, plan: Plan, phase: str, step: int) -> tuple[str, str, int]:
-    """Returns the kind of a fault, its phase and its step. Some kinds change the phase and the step."""
+    """Returns the kind, phase and step of a fault. Some kinds change the phase and the step."""
     kinds = list(HOSTS if plan.hosts else HERE + PROCESSES)
     if plan.discovery:
         kinds += DISCOVERY

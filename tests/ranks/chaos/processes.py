@@ -1,4 +1,4 @@
-"""The processes of a job: found by a variable in their environment, classified by role, and killed by their ids."""
+"""A job's processes: found by an environment variable, classified by role, and killed."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _look(pid: int, mark: str) -> Process | None:
 
 
 def seen_here(mark: str, pid: int, space: int) -> int:
-    """Returns the process's id in this namespace, given its id in its own; 0 if the process does not exist."""
+    """Converts a process id of another namespace to this one; 0 if there is no process."""
     for process in of_job(mark):
         with contextlib.suppress(OSError), open(f"/proc/{process.pid}/status") as file:
             ids = next(line.split() for line in file if line.startswith("NSpid:"))

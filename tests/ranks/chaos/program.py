@@ -1,8 +1,8 @@
 """The program that the harness trains. A lost or repeated step changes all later steps.
 
-Gradients are small whole numbers, so sums are exact in any order. They are hashes of the weights, the indices, the
-step, the rank and the size. tests/ranks/chaos/replay.py computes the same result from the history of memberships
-only.
+Gradients are small integers, so sums are exact in any order. They are hashes of the weights,
+the indices, the step, the rank and the size. tests/ranks/chaos/replay.py computes the same result
+from the history of memberships only.
 """
 
 import atexit

@@ -1,7 +1,7 @@
-"""Computes the expected results of a job from the history of its memberships. It shares no code with the program.
+"""Computes a job's results from the history of its memberships, without the program's code.
 
-The history holds for each generation its size, and the step of the commit from which it began. A generation's steps
-end at the step from which the next generation begins.
+The history holds for each generation its size, and the step of the commit from which it began. A
+generation's steps end at the step from which the next generation begins.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check(notes: list[Note], shape: tuple[float, ...], memory_lost: bool) -> lis
 
 
 def history_of(notes: list[Note], memory_lost: bool) -> list[tuple[int, int]]:
-    """Returns (generation, first step) of each generation that trained. Raises Wrong if commits were lost."""
+    """Returns (generation, first step) of each generation. Raises Wrong if commits were lost."""
     history: list[tuple[int, int]] = []
     sealed, newest = -1, 0
     for note in notes:
@@ -58,7 +58,7 @@ def history_of(notes: list[Note], memory_lost: bool) -> list[tuple[int, int]]:
 
 
 def _segments(notes: list[Note], history: list[tuple[int, int]], last: int) -> list[tuple[int, int, int, int]]:
-    """Returns (generation, size, first step, step after the last) of the steps that are part of the final result."""
+    """Returns (generation, size, first step, end) of the steps in the final result."""
     sizes = {note["gen"]: note["size"] for note in notes if note["what"] == "began"}
     segments: list[tuple[int, int, int, int]] = []
     for index, (generation, first) in enumerate(history):
@@ -71,7 +71,7 @@ def _segments(notes: list[Note], history: list[tuple[int, int]], last: int) -> l
 
 
 def check_finish(notes: list[Note], shape: tuple[float, ...], history: list[tuple[int, int]]) -> None:
-    """All ranks of the last generation end with the weights of an uninterrupted run with that history."""
+    """All ranks end with the weights of an uninterrupted run with that history."""
     last = max(note["gen"] for note in notes)
     ends = [note for note in notes if note["what"] == "finished" and note["gen"] == last]
     if not ends or len(ends) != ends[0]["size"]:
@@ -121,7 +121,7 @@ def _gradient(weights: np.ndarray, share: list[int], step: int, size: int) -> np
 
 
 def check_samples(notes: list[Note], shape: tuple[float, ...], history: list[tuple[int, int]]) -> None:
-    """Each epoch uses every index once. Only its last batch may hold duplicates, fewer than there are ranks."""
+    """Each epoch uses every index once; its last batch has fewer duplicates than ranks."""
     epochs, samples = int(shape[0]), int(shape[1])
     batches: list[list[Note]] = [[] for _ in range(epochs)]
     for generation, _, first, after in _segments(notes, history, 1 << 30):
@@ -142,12 +142,12 @@ def check_samples(notes: list[Note], shape: tuple[float, ...], history: list[tup
 
 
 def check_refusals(notes: list[Note]) -> None:
-    """A refused commit raises one typed error, with the same text on all ranks, unless a rank was lost at that time."""
+    """A refused commit raises one typed error with one text, unless a rank was lost."""
     refusals = [note for note in notes if note["what"] == "refused"]
     for generation in {note["gen"] for note in refusals}:
         mine = [note for note in refusals if note["gen"] == generation]
         said = [note for note in mine if note["error"] not in _LOST]
-        if any(note["error"] != "RingcommError" or "could not be kept" not in note["text"] for note in said):
+        if any(note["error"] != "RingcommError" or "could not be stored" not in note["text"] for note in said):
             raise Wrong(
                 f"a commit without memory gave {[(note['rank'], note['error'], note['text']) for note in said]}"
             )

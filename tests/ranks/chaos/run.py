@@ -3,9 +3,9 @@
     python tests/ranks/chaos/run.py --seed 1 --jobs 200
     python tests/ranks/chaos/run.py --seed 1 --jobs 20 --hosts 3     # network namespaces: root and iproute2
 
-Job i of seed s is drawn from s + i; --fault and --phase skip seeds that do not match. A job that failed is run again
-with ``--seed <its seed> --jobs 1 --keep``. replay.py and job.py check the invariants. The exit status is the number of
-jobs that violate one, at most 100.
+Job i of seed s is drawn from s + i; --fault and --phase skip seeds that do not match. A job that
+failed is run again with ``--seed <its seed> --jobs 1 --keep``. replay.py and job.py check the
+invariants. The exit status is the number of jobs that violate one, at most 100.
 """
 
 from __future__ import annotations

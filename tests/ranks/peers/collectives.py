@@ -1,6 +1,7 @@
 """mpi4py's collectives as calls of a ringcomm.Communicator.
 
-Each collective is described once. Its blocking, non-blocking and persistent forms are made from that description.
+Each collective is described once. Its blocking, non-blocking and persistent forms are made from
+that description.
 """
 
 from __future__ import annotations
@@ -169,8 +170,8 @@ class Plans:
     def _reduce_scatter(self, sendbuf: Any, out: Elements, counts: list[int], op: Any) -> Plan:
         """Writes the result to a separate array first if it is in place.
 
-        MPI's result begins where the input does. ringcomm's result replaces this rank's part of the input, and
-        ringcomm refuses any other overlap.
+        MPI's result begins where the input does. ringcomm's result replaces this rank's part of the
+        input, and ringcomm refuses any other overlap.
         """
         x, part = out if in_place(sendbuf) else elements(sendbuf), out.flat[: counts[self.comm.rank]]
         result = part.copy() if np.shares_memory(x.flat, part) else part

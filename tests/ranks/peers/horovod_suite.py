@@ -1,10 +1,10 @@
-"""Runs Horovod's own tests, unchanged, on ringcomm by `ringcomm.as_horovod`, under mpiexec on all ranks.
+"""Runs Horovod's tests, unchanged, on `ringcomm.as_horovod`, under mpiexec on all ranks.
 
     mpiexec -n 2 python horovod_suite.py /path/to/horovod/test test_torch.py [pattern of Class::test ...]
 
-pytest reads the tests from that folder (of Horovod's repository); they need the packages mock and parameterized.
-Prints each failure, the skipped tests by reason, and a line of totals. horovod_verdicts.py names the tests that are
-skipped, with the reasons.
+pytest reads the tests from that folder (of Horovod's repository); they need the packages mock and
+parameterized. Prints each failure, the skipped tests by reason, and a line of totals.
+horovod_verdicts.py names the tests that are skipped, with the reasons.
 """
 
 from __future__ import annotations

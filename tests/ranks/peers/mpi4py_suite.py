@@ -1,9 +1,10 @@
-"""Runs mpi4py's own tests of collectives and messages on ringcomm.Communicator, under mpiexec on all ranks.
+"""Runs mpi4py's tests of collectives and messages on ringcomm.Communicator, under mpiexec.
 
     mpiexec -n 2 python mpi4py_suite.py /path/to/mpi4py/test [pattern of module.Class.test ...]
 
-The tests are read from that folder (of mpi4py's source distribution or repository). An adapter replaces
-MPI.COMM_WORLD and MPI.COMM_SELF. Prints each failure, the skipped tests by reason, and a line of totals.
+The tests are read from that folder (of mpi4py's source distribution or repository). An adapter
+replaces MPI.COMM_WORLD and MPI.COMM_SELF. Prints each failure, the skipped tests by reason, and a
+line of totals.
 """
 
 from __future__ import annotations

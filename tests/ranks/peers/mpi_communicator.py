@@ -29,8 +29,8 @@ def tag_of(tag: int) -> int:
 class Communicator(Collectives):
     """Messages, in addition to the collectives. Synchronous and ready sends are plain sends.
 
-    Buffered sends send a copy in the background. ringcomm has no persistent messages, so each start begins a new
-    message.
+    Buffered sends send a copy in the background. ringcomm has no persistent messages, so each start
+    begins a new message.
     """
 
     def __init__(self, comm: ringcomm.Communicator) -> None:

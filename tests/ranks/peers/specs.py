@@ -1,7 +1,7 @@
-"""Reads mpi4py's buffer specifications ([buffer, counts, displacements, datatype]) as one-dimensional NumPy arrays.
+"""Reads mpi4py's buffer specifications ([buffer, counts, displacements, datatype]) as 1-D arrays.
 
-ringcomm takes arrays as they are and counts in rows. Each specification therefore becomes an array of its elements; one
-with displacements is packed before a call and unpacked after it.
+ringcomm takes arrays as they are and counts in rows. Each specification therefore becomes an array
+of its elements; one with displacements is packed before a call and unpacked after it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def dtype_of(datatype: Any) -> np.dtype[Any]:
 
 
 def imitation(buffer: Any) -> bool:
-    """Returns True for the suite's arrays with DLPack or __cuda_array_interface__; their `array` holds the memory.
+    """Returns True for the suite's arrays of devices; their `array` holds the memory.
 
-    Neither protocol can be used as it is: the GPU arrays are host memory, and the DLPack tensors are freed with their
-    capsule, while NumPy (as DLPack allows) keeps the tensor for longer.
+    Neither protocol can be used as it is: the GPU arrays are host memory, and the DLPack tensors
+    are freed with their capsule, while NumPy (as DLPack allows) keeps the tensor for longer.
     """
     return hasattr(buffer, "__cuda_array_interface__") or (
         hasattr(buffer, "__dlpack__") and not isinstance(buffer, np.ndarray)
@@ -44,7 +44,7 @@ def memory_of(buffer: Any) -> Any:
 
 @dataclass
 class Elements:
-    """The elements that one specification names: `flat` is a view; `given` is the array that a caller would pass."""
+    """A specification's elements: `flat` is a view; `given` is the caller's array."""
 
     flat: Any
     given: Any
@@ -68,14 +68,14 @@ def _is_datatype(value: Any) -> bool:
 
 
 def _numbers(given: Any, size: int, step: int = 0) -> list[int]:
-    """Returns one number per rank: those of a sequence, or one number for all ranks; with `step`, times the rank."""
+    """Returns one number per rank: of a sequence, or one for all; with `step`, times rank."""
     if np.ndim(given) == 0:
         return [operator.index(given)] * size if not step else [operator.index(given) * rank for rank in range(size)]
     return [operator.index(number) for number in given]
 
 
 def _typed(buffer: Any, datatype: Any) -> tuple[Any, bool]:
-    """Returns all elements of `buffer`, and True if it has one dimension and already has that dtype."""
+    """Returns all elements of `buffer`; and True if it has one dimension and that dtype."""
     if buffer is None:
         return np.empty(0, np.uint8 if datatype is None else dtype_of(datatype)), False
     whole = memory_of(buffer)
@@ -101,8 +101,8 @@ def elements(spec: Any) -> Elements:
 class Parts:
     """The parts of several ranks in one buffer, by counts and displacements.
 
-    ringcomm reads or writes `packed`: the memory itself if the parts are contiguous, else a copy. `pack` fills this
-    copy, and `unpack` writes it back.
+    ringcomm reads or writes `packed`: the memory itself if the parts are contiguous, else a copy.
+    `pack` fills this copy, and `unpack` writes it back.
     """
 
     def __init__(self, spec: Any, size: int) -> None:

@@ -1,14 +1,15 @@
-"""Runs unchanged test suites of other libraries on ringcomm. PyTorch's is in tests/bindings/torch_distributed.
+"""Runs test suites of other libraries on ringcomm (PyTorch's: tests/bindings/torch_distributed).
 
-mpi4py's tests of collectives and messages are not part of its package: RINGCOMM_PEER_MPI4PY names the folder `test` of
-its source distribution or repository.
+mpi4py's tests of collectives and messages are not part of its package: RINGCOMM_PEER_MPI4PY names
+the folder `test` of its source distribution or repository.
 
-With mpi4py of August 2026, on 2 and 3 ranks, 472 tests pass with MPICH 5.0.2 and 470 with Open MPI 5.0.11, of 639;
-none fails. mpi4py_suite.py names the others with the reason: 133 need parts of MPI that ringcomm does not have, 4 see a
-deliberate difference, and mpi4py itself skips 30 to 32 (30 need CuPy or Numba).
+With mpi4py of August 2026, on 2 and 3 ranks, 472 tests pass with MPICH 5.0.2 and 470 with Open MPI
+5.0.11, of 639; none fails. mpi4py_suite.py names the others with the reason: 133 need parts of MPI
+that ringcomm does not have, 4 see a deliberate difference, and mpi4py itself skips 30 to 32 (30
+need CuPy or Numba).
 
-Horovod's tests: RINGCOMM_PEER_HOROVOD names the folder `test` of its repository. They need the packages mock and
-parameterized. docs/migrating-from-horovod.md has the table of what passes.
+Horovod's tests: RINGCOMM_PEER_HOROVOD names the folder `test` of its repository. They need the
+packages mock and parameterized. docs/migrating-from-horovod.md has the table of what passes.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import slurm_cluster
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest) -> Iterator[slurm_cluster.Cluster]:
-    """A cluster of three nodes. The optional parameter is the way in which slurmd finds the processes of a job."""
+    """Yields a cluster of three nodes. An optional parameter is its argument `tracking`."""
     if slurm_cluster.missing():
         pytest.skip(slurm_cluster.missing())
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:

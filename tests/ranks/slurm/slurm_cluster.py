@@ -1,7 +1,8 @@
-"""A Slurm cluster on this machine: a controller and nodes, each in separate namespaces, for tests as root.
+"""A Slurm cluster on this machine: controller and nodes in namespaces, for tests as root.
 
-Each node has a private network, host name, process ids and /dev/shm, so that Slurm, MPI and ringcomm treat it as a
-host. Nothing in /etc is read or written. Ending the controller's first process ends every process of the cluster.
+Each node has a private network, host name, process ids and /dev/shm, so that Slurm, MPI and
+ringcomm treat it as a host. Nothing in /etc is read or written. Ending the controller's first
+process ends every process of the cluster.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=1
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
-# BBR without the fq queue leaves data unsent for 40 ms at times.
+# TCP uses CUBIC or Reno, because BBR without the fq queue sometimes delays data by 40 ms.
 HOST = """
 set -e; hostname {host}
 cd /proc/sys/net/ipv4
@@ -84,17 +85,17 @@ slurmd -D -N {host} -f {run}/slurm.conf & wait $!
 
 def missing() -> str:
     """Returns why no cluster can run here; empty if one can."""
-    absent = [name for name in NEEDED if shutil.which(name) is None]
+    commands = ", ".join(name for name in NEEDED if shutil.which(name) is None)
     if os.geteuid() != 0:
         return "a Slurm cluster in namespaces needs root"
-    return f"needs {', '.join(absent)} (Debian: slurmctld slurmd slurm-client munge iproute2)" if absent else ""
+    return f"needs {commands} (Debian: slurmctld slurmd slurm-client munge iproute2)" if commands else ""
 
 
 class Cluster:
     """A cluster, which its constructor starts.
 
-    `folder`: a private folder with a short path, for sockets. `tracking`: how slurmd finds the processes of a job,
-    `linuxproc` (by parents) or `cgroup`.
+    `folder`: a private folder with a short path, for sockets. `tracking`: how slurmd finds the
+    processes of a job, `linuxproc` (by parents) or `cgroup`.
     """
 
     def __init__(self, folder: Path, nodes: int, cpus: int = 2, tracking: str = "linuxproc") -> None:
@@ -121,9 +122,9 @@ class Cluster:
         deadline = time.monotonic() + STARTING
         while self._idle() < nodes:
             if time.monotonic() > deadline:
-                said = "\n".join(file.read_text(errors="replace")[-2000:] for file in sorted(folder.glob("*.out")))
+                logs = "\n".join(file.read_text(errors="replace")[-2000:] for file in sorted(folder.glob("*.out")))
                 self.close()
-                raise AssertionError(f"the nodes did not come up\n{said}")
+                raise AssertionError(f"the nodes did not start within {STARTING:g} s\n{logs}")
             time.sleep(0.1)
 
     def _write(self, name: str, text: str, **words: object) -> None:
@@ -160,7 +161,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 subprocess.run([*entering, "scancel", "--user=root"], env=there)
                 process.kill()
-                raise AssertionError(f"not over after {limit} s: {shlex.join(map(str, command))}") from None
+                raise AssertionError(f"did not end within {limit:g} s: {shlex.join(map(str, command))}") from None
         return subprocess.CompletedProcess(command, process.returncode, text)
 
     def lose(self, number: int) -> None:

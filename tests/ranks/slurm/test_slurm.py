@@ -62,7 +62,7 @@ def test_srun_with_its_plugin_on_two_nodes(cluster):
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(2, 2), pytest.param(3, 4, marks=pytest.mark.slow)])
 def test_every_kind_of_traffic(cluster, tmp_path, nodes, ranks):
-    """Runs on libfabric: on UCX, MPICH 5.0.2 itself fails under Slurm's pmi2 (docs/running.md)."""
+    """Uses libfabric: on UCX, MPICH 5.0.2 fails under Slurm's pmi2 (docs/troubleshooting.md)."""
     words = ["srun", PMI, f"-N{nodes}", f"-n{ranks}", *program_on(tmp_path)]
     check_ends(tmp_path, ranks, cluster.run(words, environment() | NETMODS["ofi"], limit=200))
 
@@ -70,7 +70,7 @@ def test_every_kind_of_traffic(cluster, tmp_path, nodes, ranks):
 @pytest.mark.slow
 @pytest.mark.skipif(OPEN, reason="tests a fault of MPICH on UCX")
 def test_every_kind_of_traffic_on_ucx(cluster, tmp_path):
-    """Ignores jobs in which MPI_Init does not return or aborts, because that is not a fault of ringcomm."""
+    """Ignores jobs in which MPI_Init hangs or aborts: this is a fault of MPICH."""
     for case in CASES:
         for attempt in range(5):
             folder = tmp_path / f"{case}{attempt}"
@@ -88,8 +88,8 @@ def test_every_kind_of_traffic_on_ucx(cluster, tmp_path):
 def test_a_batch_script_is_one_rank(cluster):
     (cluster.folder / "batch").write_text(f"#!/bin/sh\nexec {sys.executable} script.py once\n")
     done = cluster.run(["sbatch", "--wait", "-n4", "-o", "output", "batch"], environment())
-    said = (cluster.folder / "output").read_text()
-    assert done.returncode == 0 and said.count("sum 1.0") == 1, said
+    printed = (cluster.folder / "output").read_text()
+    assert done.returncode == 0 and printed.count("sum 1.0") == 1, printed
 
 
 @pytest.mark.parametrize("flags, what", [
@@ -106,7 +106,7 @@ def test_a_killed_rank_is_named_and_ends_the_step(cluster, flags, what):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cluster", ["cgroup"], indirect=True)
-@pytest.mark.skipif(not Path("/sys/fs/cgroup/freezer").is_dir(), reason="no control groups of version 1")
+@pytest.mark.skipif(not Path("/sys/fs/cgroup/freezer").is_dir(), reason="this host has no control groups of version 1")
 def test_a_rank_killed_where_slurm_tracks_control_groups(cluster):
     for flags, what in [(("-N1", "-n2"), "kill"), (("-N2", "-n3"), "wait")]:
         done = srun(cluster, PMI, *flags, what)
@@ -121,14 +121,14 @@ def test_an_elastic_job_goes_on_without_a_node(cluster):
     begin = ["sbatch", "--no-kill", "-N3", "-n3", "--ntasks-per-node=1", "-o", str(output), "elastic"]
     assert cluster.run(begin, environment()).returncode == 0
     lost, deadline = False, time.monotonic() + 120
-    while "weights" not in (said := output.read_text() if output.exists() else ""):
-        assert time.monotonic() < deadline, said
-        if "training 1 3 0" in said and not lost:
+    while "weights" not in (printed := output.read_text() if output.exists() else ""):
+        assert time.monotonic() < deadline, printed
+        if "training 1 3 0" in printed and not lost:
             time.sleep(1)
             cluster.lose(3)
             lost = True
         time.sleep(0.2)
-    (line,) = (text for text in said.splitlines() if "weights" in text)
+    (line,) = (text for text in printed.splitlines() if "weights" in text)
     result = json.loads(line[line.index("{") :])
-    assert [size for _, size, _ in result["history"]] == [3, 2], said
+    assert [size for _, size, _ in result["history"]] == [3, 2], printed
     assert result["weights"] == replay(result["history"], 100)

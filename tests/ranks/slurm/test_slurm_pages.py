@@ -1,7 +1,7 @@
-"""Runs the job scripts of docs/slurm.md unchanged, and measures the table of pairs of MPI and plugin.
+"""Runs the job scripts of docs/slurm.md unchanged, and tries pairs of MPI and Slurm plugin.
 
-WRITE_TABLES=1 writes that table into the page. It has the environment's own MPI, Debian's MPIs if they are installed,
-and Intel's if INTEL_MPI_LIBRARY names its library.
+WRITE_TABLES=1 writes the table of pairs into the page. It has the environment's own MPI, Debian's
+MPIs if they are installed, and Intel's if INTEL_MPI_LIBRARY names its library.
 """
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ def submit(cluster: Cluster, script: str, *flags: str, program: str = TRAIN) -> 
 
 @pytest.mark.parametrize("words", ["mpiexec python", "ringrun python", "--mpi=pmix" if OPEN else "--mpi=pmi2"])
 def test_scripts(cluster, words):
-    said = submit(cluster, block(words), "--wait")()
-    assert said.count("sum 4.0") == 4, said
+    printed = submit(cluster, block(words), "--wait")()
+    assert printed.count("sum 4.0") == 4, printed
 
 
 def test_an_array_of_jobs_on_one_node(cluster):
-    said = submit(cluster, block("--array"), "--wait", "--nodelist=n1")()
-    assert said.count("sum 2.0") == 4, said
+    printed = submit(cluster, block("--array"), "--wait", "--nodelist=n1")()
+    assert printed.count("sum 2.0") == 4, printed
 
 
 @pytest.mark.skipif(OPEN, reason="Open MPI's ranks need its own launcher")
 def test_torchrun(cluster):
-    said = submit(cluster, block("torchrun"), "--wait", program=TRAIN_TORCH)()
-    assert said.count("sum 4.0") == 4, said
+    printed = submit(cluster, block("torchrun"), "--wait", program=TRAIN_TORCH)()
+    assert printed.count("sum 4.0") == 4, printed
 
 
 def elastic(cluster: Cluster, script: str, steps: int = 60, *flags: str) -> Callable[[], str]:
@@ -92,22 +92,22 @@ def elastic(cluster: Cluster, script: str, steps: int = 60, *flags: str) -> Call
 
 def until(read: Callable[[], str], words: str, limit: float = 120) -> str:
     deadline = time.monotonic() + limit
-    while words not in (said := read()):
-        assert time.monotonic() < deadline, said
+    while words not in (printed := read()):
+        assert time.monotonic() < deadline, printed
         time.sleep(0.2)
-    return said
+    return printed
 
 
-def check_training(said: str, steps: int = 60) -> list[list[int]]:
-    (line,) = (text for text in said.splitlines() if '"weights"' in text)
+def check_training(printed: str, steps: int = 60) -> list[list[int]]:
+    (line,) = (text for text in printed.splitlines() if '"weights"' in text)
     result = json.loads(line[line.index("{") :])
-    assert result["weights"] == replay(result["history"], steps), said
+    assert result["weights"] == replay(result["history"], steps), printed
     return result["history"]
 
 
 @pytest.mark.parametrize("how", ["signal", "limit"])
 def test_a_time_limit_and_a_requeue(cluster, how):
-    """A job is stopped and requeued. Slurm sends its signal up to a minute early."""
+    """Stops and requeues a job. Slurm may send its signal up to a minute early."""
     steps, flags = (60, ()) if how == "signal" else (500, ("--time=1", "--signal=B:TERM@15"))
     read = elastic(cluster, block("--requeue"), steps, *flags)
     until(read, "training 1 2 0")
@@ -117,7 +117,7 @@ def test_a_time_limit_and_a_requeue(cluster, how):
         cluster.run(["scancel", "--batch", "--signal=TERM", job])
 
     def read_and_start() -> str:
-        """Starts the requeued job and reads its output. Without a request Slurm starts it only after two minutes."""
+        """Starts the requeued job, as Slurm would after two minutes, and reads its output."""
         if "PENDING" in cluster.run(["squeue", "-h", "-j", job, "-o", "%T"]).stdout:
             cluster.run(["scontrol", "update", f"JobId={job}", "StartTime=now"])
         return read()
@@ -166,9 +166,10 @@ def test_pairs(cluster, tmp_path):
                 assert done.returncode == 0 and done.stdout.count("sum 3.0") == 3, (mpi.name, done.stdout)
                 cells.append("**runs**")
                 continue
-            told = "but MPI knows 1" in done.stdout
-            assert done.returncode and " sum " not in done.stdout and (told or "MPI_Init" in done.stdout), done.stdout
-            cells.append("ringcomm's error" if told else "error in `MPI_Init`")
+            launcher_error = "but MPI knows 1" in done.stdout
+            assert done.returncode and " sum " not in done.stdout, done.stdout
+            assert launcher_error or "MPI_Init" in done.stdout, done.stdout
+            cells.append("ringcomm's error" if launcher_error else "error in `MPI_Init`")
         rows.append(f"| {mpi.name} | {' | '.join(cells)} |")
     print("\n".join(rows))
     if os.environ.get("WRITE_TABLES"):

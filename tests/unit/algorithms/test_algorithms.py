@@ -1,4 +1,4 @@
-"""Algorithms written in Python: ringcomm verifies them, compares them between ranks, and runs or rejects them."""
+"""Algorithms in Python: verified, compared between ranks, and run or rejected."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def ring(rank, size):
 def star(rank, size):
     """A star.
 
-    Each step is a separate round. Rank 0 receives from the other ranks in falling order, so the operand order must be
-    derived.
+    Each step is a separate round. Rank 0 receives from the other ranks in falling order, so the
+    operand order must be derived.
     """
     if rank == 0:
         return [*(reduce(peer, 0) for peer in reversed(range(1, size))), [send(peer, 0) for peer in range(1, size)]]
@@ -244,7 +244,7 @@ def every_way(process_set, algorithm):
 
 
 def wishes_come_true(default, rule, host_of=()):
-    """Checks that requests take effect. `host_of` gives each rank's host; ranks share memory within a host only."""
+    """Checks that requests take effect. `host_of`: each rank's host, which shares memory."""
     ringcomm.register_algorithm(LONGEST, star)
     if host_of:
         from mpi4py import MPI
@@ -271,7 +271,7 @@ def each_way_of(default, rule, hosts):
         for paths in found if expected else ():
             names = {path.removeprefix("two_level:") for path in paths} if hosts > 1 else paths
             assert names == {expected}, (wish, found)
-    for wish, why in (("rign", "no allreduce algorithm 'rign'"), ("tree:3", "not one of 3 ranks")):
+    for wish, why in (("rign", "no allreduce algorithm 'rign'"), ("tree:3", "not one of the 3 ranks")):
         with pytest.raises(ValueError, match=why):
             ringcomm.allreduce(np.ones(2), name="wrong", algorithm=wish)
         with pytest.raises(ValueError, match=why):
@@ -314,6 +314,6 @@ def refused(why):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("name, why", [("rign", "RINGCOMM_ALGORITHM.*'rign'"), ("tree:2", "not one of 2 ranks")])
+@pytest.mark.parametrize("name, why", [("rign", "RINGCOMM_ALGORITHM.*'rign'"), ("tree:2", "not one of the 2 ranks")])
 def test_an_unknown_default_is_refused_on_all_ranks(name, why):
     mpi_case.run(2, refused, why, variables={"RINGCOMM_ALGORITHM": name})

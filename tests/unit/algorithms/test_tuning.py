@@ -1,4 +1,4 @@
-"""Tuning: measuring the network, storing the measurements, and rules that take precedence over the cost model."""
+"""Tuning: measuring the network, storing results, and rules before the cost model."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ def measures(several_hosts):
     begun = time.perf_counter()
     network = tuning.measure(link)
     say("measured", link.rank, round(time.perf_counter() - begun, 3), json.dumps(network))
-    settled = tuning.settle(link, Config(), None)
-    again = tuning.settle(link, settled, None)
+    settled = tuning.add_network_parameters(link, Config(), None)
+    again = tuning.add_network_parameters(link, settled, None)
     # otherwise the measurement was disturbed too much to be stored
     kept = several_hosts and settled.beta != tuning_cache.LEAST_BETA
-    off = tuning.settle(link, Config(tune="off"), tuning.recall(link, Config(tune="off")))
+    off = tuning.add_network_parameters(link, Config(tune="off"), tuning.cached_parameters(link, Config(tune="off")))
     say(
         "settled",
         link.rank,
         settled.alpha > 0 or settled.host_alpha > 0,
         again == settled,
         all(getattr(off, name) == 0 for name in NETWORK),
-        (tuning.recall(link, Config()) is not None) == (kept and link.rank == 0),
+        (tuning.cached_parameters(link, Config()) is not None) == (kept and link.rank == 0),
     )
     link.free()
 
@@ -206,8 +206,8 @@ def test_no_place_to_keep_it_is_no_error(kept, tmp_path, monkeypatch):
 
 def test_ranks_that_are_threads_measure_nothing():
     link = ThreadsLink(ThreadsWorld(1), 0)
-    assert tuning.recall(link, Config()) is None
-    assert tuning.settle(link, Config(tune="on"), None) == Config(tune="on")
+    assert tuning.cached_parameters(link, Config()) is None
+    assert tuning.add_network_parameters(link, Config(tune="on"), None) == Config(tune="on")
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------------
@@ -240,10 +240,10 @@ def test_rules_are_read(tmp_path):
         ("{", "Expecting"),
         ('{"rule": []}', "a list of rules"),
         ("[1]", "rule 1"),
-        ('[{}, {"algoritm": "ring"}]', "rule 2 has other fields"),
+        ('[{}, {"algoritm": "ring"}]', "rule 2 must be an object"),
         ('[{"algorithm": "rign"}]', "no allreduce algorithm 'rign'; known: .*ring"),
-        ('[{"collective": "gather"}]', "no collective 'gather'"),
-        ('[{"bytes": "4Q"}]', "rule 1: '4Q' is no size"),
+        ('[{"collective": "gather"}]', "unknown collective 'gather'"),
+        ('[{"bytes": "4Q"}]', "rule 1: '4Q' is not a size"),
         (None, "No such file"),
     ],
 )

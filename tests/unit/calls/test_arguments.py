@@ -1,4 +1,4 @@
-"""Invalid arguments: a bad integer, rank, communicator, option or name raises an error with its name and value."""
+"""Invalid arguments: each raises an error with its name and value."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_is_no_integer(name, data, value, again):
 @pytest.mark.parametrize("root", [-1, 1, 2**40])
 @pytest.mark.parametrize("call", CALLS["root"])
 def test_roots_that_are_no_ranks(call, root):
-    """The call refuses them before it submits anything, also in its non-blocking and persistent forms."""
+    """Every form of the call refuses them before it submits anything."""
 
     def program(comm):
         for _ in range(2):
@@ -122,7 +122,9 @@ def test_a_variable_with_a_slip(name, at):
     names = [row["variables"][0] for row in config.options()]
     if wrong in names:
         return
-    assert len(lines) == 1 and lines[0].startswith(f"{wrong} is no option of ringcomm; did you mean 'RINGCOMM_"), lines
+    assert len(lines) == 1 and lines[0].startswith(f"{wrong} is not an option of ringcomm; did you mean 'RINGCOMM_"), (
+        lines
+    )
     assert difflib.get_close_matches(wrong, names, 1)[0] in lines[0] or "RINGCOMM_" in lines[0]
 
 
@@ -169,7 +171,7 @@ def test_many_open(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, "ringcomm"):
         link.note_many_open()
         link.note_many_open()
-    assert [record.getMessage()[:37] for record in caplog.records] == ["rank 3 has 100 communicators open, ea"]
+    assert [record.getMessage()[:37] for record in caplog.records] == ["rank 3 has 100 communicators open, an"]
 
 
 def test_init_among_threads():
@@ -191,7 +193,7 @@ def test_names_of_mpi4py():
             "Free": "close",
         }
         for theirs, ours in names.items():
-            with pytest.raises(AttributeError, match=f"it is called '{ours}' here"):
+            with pytest.raises(AttributeError, match=f"use '{ours}'"):
                 getattr(comm, theirs)
         assert not hasattr(comm, "__array__")
 
@@ -208,9 +210,9 @@ def test_stats_of_a_name():
         assert stats.of("allreduce", "butterfly").calls == sum(one.calls for one in parts) == 2
         assert stats.of("allreduce", "tree").calls == 1 and stats.of("allreduce", "round_robin").calls == 0
         for wrong, right in (("buterfly", "butterfly"), ("shard", "shared")):
-            with pytest.raises(ValueError, match=f"no algorithm '{wrong}'; did you mean '{right}'"):
+            with pytest.raises(ValueError, match=f"unknown algorithm '{wrong}'; did you mean '{right}'"):
                 stats.of("allreduce", wrong)
-        with pytest.raises(ValueError, match="no operation 'allreduc'; did you mean 'allreduce'"):
+        with pytest.raises(ValueError, match="unknown operation 'allreduc'; did you mean 'allreduce'"):
             stats.of("allreduc")
 
     threads.run(4, program, config=Config(shared_memory="off"))

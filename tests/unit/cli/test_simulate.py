@@ -1,4 +1,4 @@
-"""`ringcomm simulate`: its prices equal the chooser's, bounds hold, and very large clusters take moments."""
+"""`ringcomm simulate`: prices equal the chooser's, bounds hold, large clusters take moments."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_clusters_that_no_lab_has(tmp_path, capsys):
     assert len([line for line in text.splitlines() if line.startswith("*")]) == 12
     assert "16384 ranks, 8 on each host" in text
     assert set(document["guessed"]) == set(NETWORK) - {"alpha", "beta", "hidden"}
-    (guesses,) = [line for line in text.splitlines() if line.startswith("# guesses")]
+    (guesses,) = [line for line in text.splitlines() if line.startswith("# assumed")]
     assert "between hosts" not in guesses and all(word in guesses for word in ("inside", "reducing", "copying"))
 
 
@@ -124,7 +124,7 @@ def test_what_travels_encoded(capsys):
     text = capsys.readouterr().out
     assert "topk(ratio=0.001)" in text
     assert main([*command, "--link", "4000gbit,2us", "--wire", "int8"]) == 0
-    assert "it does not pay" in capsys.readouterr().out
+    assert "encoding does not help" in capsys.readouterr().out
     assert main(["simulate", "broadcast", "--wire", "int8"]) == 2
     with pytest.raises(SystemExit):
         main([*command, "--wire", "int9"])

@@ -1,4 +1,4 @@
-"""The call cache of ordered calls on NumPy arrays: used from the second call on, with identical results."""
+"""The call cache of ordered calls on NumPy arrays: later calls use it, with equal results."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_same_results_as_the_long_way(size, config):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_the_short_way_is_taken(name, long_ways):
-    """Only the first call of a kind misses the cache, whichever calls run between two calls of that kind."""
+    """Only the first call of a kind misses the cache, whichever calls run in between."""
 
     def program(comm):
         arrays = [values(comm, dtype, 2 * comm.size, 0) for dtype in (np.float32, np.float64, np.int32)]
@@ -113,7 +113,7 @@ WIRES = [None, "bfloat16", np.float16, ringcomm.Compression.int8, "int4", ringco
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_wires_are_told_apart(size, long_ways):
-    """Distinguishes arrays that are long enough to be encoded, and calls that differ only in the wire format."""
+    """Distinguishes arrays long enough to be encoded, and calls with other wire formats."""
 
     def program(comm):
         x = np.random.default_rng(comm.rank).standard_normal(20_000, np.float32)
@@ -209,10 +209,10 @@ def test_rows_that_are_told_change():
                 assert np.array_equal(comm.allgather(x, told), wanted), (turn, told)
             with pytest.raises(TypeError, match=r"rows\[0\] must be an integer, not 2.0"):
                 comm.allgather(x, [float(n) for n in rows])
-            with pytest.raises(ValueError, match="rows must give"):
+            with pytest.raises(ValueError, match="rows must be"):
                 comm.allgather(x, rows[:2])
             comm.allgather(x)  # the call cache stores it without counts
-            with pytest.raises(ValueError, match="rows must give"):
+            with pytest.raises(ValueError, match="rows must be"):
                 comm.allgather(x, [])
         return True
 
@@ -251,7 +251,7 @@ def test_other_ranks_rows_change():
 @pytest.mark.parametrize("name", [name for name in CALLS if "in place" not in name])
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
 def test_a_mismatch_reads_the_same(name, config):
-    """Rank 1 makes another call, or passes another shape, both before and after the cache stores the call."""
+    """Rank 1 makes another call, or passes another shape, before and after a call is cached."""
 
     def program(comm, remembered):
         x = values(comm, np.float32, 2 * comm.size, 0)
@@ -337,7 +337,7 @@ def test_nothing_is_remembered_of_calls_with_options():
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 9])
 def test_rows_that_change_now_and_then(size, config):
-    """Calls run within the exchange of rows (speculation) if these are as every rank expects, else after it."""
+    """Calls run within the exchange of rows (speculation) if these are as expected."""
 
     def program(comm):
         draw = np.random.default_rng(size)  # identical on all ranks

@@ -22,7 +22,7 @@ scales = st.sampled_from([1, 50, 3000])  # small: in messages of counts; medium:
 
 
 def matrix_of(data, size, scale):
-    """Returns the rows that each rank sends to each rank; in some cases one or all ranks send blocks of one size."""
+    """Returns the rows that each rank sends to each rank; in some cases equal blocks."""
     entries = st.one_of(st.just(1), st.integers(0, 3))
     rows = st.one_of(st.integers(0, 3).map(lambda n: [n] * size), st.lists(entries, min_size=size, max_size=size))
     return np.array(data.draw(st.lists(rows, min_size=size, max_size=size))) * scale

@@ -1,10 +1,10 @@
-"""Random programs of a communicator's calls, compared with NumPy: on ranks as threads and under mpiexec.
+"""Random programs of a communicator's calls, compared with NumPy, on threads and under mpiexec.
 
-A program is a list of steps that every rank runs: blocking, non-blocking and persistent collectives of every kind,
-messages, groups split and closed, calls on which ranks disagree. A step is plain data rather than a rule of hypothesis'
-RuleBasedStateMachine, because every rank has to run it in its own thread or process: a rule runs in one thread, and
-ranks that block in turn would have to be driven by it. Lists shrink as well, and a seed gives the same program in jobs
-under mpiexec.
+A program is a list of steps that every rank runs: blocking, non-blocking and persistent collectives
+of every kind, messages, groups split and closed, calls on which ranks disagree. A step is plain
+data rather than a rule of hypothesis' RuleBasedStateMachine, because every rank has to run it in
+its own thread or process: a rule runs in one thread, and ranks that block in turn would have to be
+driven by it. Lists shrink as well, and a seed gives the same program in jobs under mpiexec.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Ordered collectives with ranks as threads: every algorithm, dtype, reduction and size, by every route.
+"""Ordered collectives, on threads: every algorithm, dtype, reduction and size, by every route.
 
-Results are compared with plain sums. The trace shows which route ran, so a test cannot pass by another route.
+Results are compared with plain sums. The trace shows which route ran, so a test cannot pass by
+another route.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def traced(size, fn, *args, config=MESSAGES):
 
 
 def stands_for(asked, path):
-    """Returns whether `path` may run a call that requested the algorithm: "butterfly" is one of two, by size."""
+    """Returns True if `path` may run the requested algorithm: "butterfly" has two, by size."""
     return path == asked or (asked == "butterfly" and path in ("butterfly_doubling", "butterfly_halving"))
 
 
@@ -127,7 +128,7 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan]
 )
 @settings(max_examples=150)
 def test_special_values(size, dtype, op, algorithm, table):
-    """NaN takes precedence, -0 is less than +0, infinities follow IEEE 754, and all ranks get identical bits."""
+    """NaN takes precedence, -0 < +0, infinities follow IEEE 754, ranks get identical bits."""
     inputs = [np.array([row[rank] for row in table], dtype) for rank in range(size)]
     config = SHARED if algorithm == "shared" and size > 1 else MESSAGES
     name = None if size == 1 else algorithm
@@ -160,10 +161,10 @@ def test_special_values(size, dtype, op, algorithm, table):
 @example(3, np.dtype(np.float32), 1, 0)
 @settings(max_examples=40)
 def test_averages_are_quotients(config, size, dtype, count, seed):
-    """Averages by every route equal the sum divided by the number of ranks, bit for bit, as NumPy divides.
+    """Averages by every route equal NumPy's quotient of the sum and the number of ranks.
 
-    A postscale factor multiplies before the division. Sums are whole numbers that every dtype represents, 150 / 3
-    among them.
+    A postscale factor multiplies before the division. Sums are integers that every dtype
+    represents, 150 / 3 among them.
     """
     rng = np.random.default_rng(seed)
     inputs = [rng.integers(0, 26, (size, count)).astype(dtype) for _ in range(size)]
@@ -218,7 +219,7 @@ def test_scales(size, dtype, op, pre, post, shared):
     st.sampled_from(ALLREDUCE),
 )
 def test_narrow_wire(size, wire, dtype, algorithm):
-    """Whole numbers that the wire's dtype represents are sent exactly; otherwise all ranks get the same bits."""
+    """Integers of the wire's dtype are sent exactly; otherwise ranks get the same bits."""
     exact = [integers(np.dtype(dtype), 50, rank, Op.Sum, 1) for rank in range(size)]
     real = [np.random.default_rng(rank).standard_normal(50).astype(dtype) for rank in range(size)]
 

@@ -1,7 +1,7 @@
-"""Calls whose array and result overlap in memory: the result is right, or the call is refused before data moves.
+"""Calls whose array and result overlap in memory: the result is right, or the call is refused.
 
-In-place calls succeed. One generator draws calls, sizes and views of one buffer. NumPy computes the expected result,
-and detects views that share a byte.
+In-place calls succeed. One generator draws calls, sizes and views of one buffer. NumPy computes the
+expected result, and detects views that share a byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Array = Any
 class Kind(NamedTuple):
     """A kind of call.
 
-    Holds the rows of its array and of its result in units of `n`, and the expected result from every rank's array.
+    Holds the rows of its array and of its result in units of `n`, and the expected result from
+    every rank's array.
     """
 
     given: Callable[[int], int]
@@ -79,7 +80,8 @@ COUNTS = {"allgatherv": 1, "gatherv": 1, "scatterv": 1, "reduce_scatter": 1, "al
 class Case(NamedTuple):
     """A drawn case.
 
-    `distance`: between the two views, as a share of the first: 0, or "own" for a call in place. `step`: of the views.
+    `distance`: between the two views, as a share of the first: 0, or "own" for a call in place.
+    `step`: of the views.
     """
 
     name: str
@@ -144,7 +146,7 @@ def make(comm: Any, case: Case, x: Array, out: Array) -> Array:
 
 
 def check(comm: Any, case: Case) -> None:
-    """Makes the call and checks the result. Raises ValueError only if NumPy finds that the views share memory."""
+    """Makes and checks the call. ValueError is right only if NumPy finds shared memory."""
     kind = KINDS[case.name]
     x, out = views(case, comm.rank, comm.size)
     shared = np.shares_memory(x, out)
@@ -271,7 +273,7 @@ def test_the_message_says_what_to_do() -> None:
     def program(comm: Any, call: str) -> None:
         buffer = np.zeros(10_001)
         with pytest.raises(
-            ValueError, match=rf"{call}: x and out overlap in memory .* x\.copy\(\); in place, out is x"
+            ValueError, match=rf"{call}: x and out overlap in memory .* x\.copy\(\); in place, out must be x"
         ):
             getattr(comm, call)(buffer[:-1], out=buffer[1:])
 

@@ -15,7 +15,7 @@ from ringcomm._src.base.ops import Op
 
 
 def persistent_calls(size, root):
-    """Yields the name, the arguments after the array, and the rows of the array as a multiple of one rank's rows."""
+    """Yields the name, further arguments, and the array's rows as multiple of a rank's."""
     counts = [2] * size
     yield from [("allreduce", (), 1), ("reduce", (root, "max"), 1), ("broadcast", (root,), 1), ("allgather", (), 1)]
     yield from [("reducescatter", (), size), ("reduce_scatter", (counts, "min"), size), ("alltoall", (), size)]
@@ -39,7 +39,7 @@ def test_prepared_calls_read_their_arrays_at_every_start(size, config, seed, dat
                 x[:] = integers(x.dtype, x.size, comm.rank, Op.Sum, seed + turn).reshape(x.shape)
                 want = getattr(comm, name)(x, *arguments)
                 plan.start()
-                with pytest.raises(ValueError, match="under way"):
+                with pytest.raises(ValueError, match="in progress"):
                     plan.start()
                 got = plan.wait()
                 assert (got is None and want is None) or np.array_equal(got, want), name
@@ -60,7 +60,7 @@ def test_prepared_calls_that_fail():
         for _ in range(2):
             with pytest.raises(MismatchError, match="shape"):
                 plan.start().wait()
-        with pytest.raises(ValueError, match="needs recvcounts"):
+        with pytest.raises(ValueError, match="need recvcounts"):
             comm.alltoallv_init(np.ones(2), [1, 1])
         return comm.allreduce(1)
 

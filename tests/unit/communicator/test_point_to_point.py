@@ -1,4 +1,4 @@
-"""Point-to-point messages, in shared memory and by a transport's messages, with ranks as threads and under MPI."""
+"""Point-to-point messages, by shared memory and transport, with threads and under MPI."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_cases_on_one_to_nine_ranks(case, way):
 @given(st.data())
 @settings(max_examples=40)
 def test_random_programs(data):
-    """Each rank sends a list of (dest, tag, count), then receives by source and tag in a different order."""
+    """Each rank sends (dest, tag, count), then receives by source and tag in another order."""
     size = data.draw(st.integers(1, 5))
     message = st.tuples(st.integers(0, size - 1), st.integers(0, 2), st.sampled_from([0, 1, 300, 9000, 20_000]))
     plans = [data.draw(st.lists(message, max_size=8)) for _ in range(size)]
@@ -95,7 +95,7 @@ def test_what_was_never_received_is_told_at_close(way):
             comm.send(np.zeros(5), 1, 42)
         comm.barrier()
 
-    with pytest.raises(ringcomm.MismatchError, match=r"rank 1 closed .* rank 0 with tag 42, 40 bytes"):
+    with pytest.raises(ringcomm.MismatchError, match=r"rank 1 closed .* rank 0 with tag 42 .40 bytes.*"):
         run(2, program, way)
 
 

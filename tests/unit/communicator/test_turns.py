@@ -1,4 +1,4 @@
-"""Ranks without a worker thread, as below MPI_THREAD_MULTIPLE: a waiting caller also drives other operations."""
+"""Without worker threads (no MPI_THREAD_MULTIPLE), a waiting caller drives operations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_rank(world: ThreadsWorld, rank: int, way: str) -> Communicator:
 
 
 def run(size: int, program: Any, way: str) -> None:
-    """Runs `ringcomm.threads.run` with a time limit and, for each rank, a private worker that has no thread."""
+    """Runs `ringcomm.threads.run` with a time limit, and threadless workers for each rank."""
     world, failures = ThreadsWorld(size), []
 
     def rank_main(rank: int) -> None:
@@ -100,7 +100,7 @@ def test_a_message_s_wait_moves_collectives_in_the_background(way, waits):
 
 @st.composite
 def rounds(draw):
-    """Draws batches of messages (source, dest, tag, count) to post, and one collective after each batch."""
+    """Draws batches of messages (source, dest, tag, count), and a collective after each."""
     size = draw(st.integers(1, 9))
     rank = st.integers(0, size - 1)
     message = st.tuples(rank, rank, st.integers(0, 2), st.sampled_from([0, 1, 300, 9000, 40_000]))

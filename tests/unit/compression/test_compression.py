@@ -1,4 +1,4 @@
-"""Encoded transfers: all ranks get identical bits by every route, and residuals keep what the encoders leave out."""
+"""Encoded transfers: identical bits on all ranks by every route, and right residuals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ringcomm
 from ringcomm import Compression, Config, Feedback, threads
-from ringcomm._src.base.wire_formats import pays
+from ringcomm._src.base.wire_formats import predicts_gain
 from ringcomm._src.compression.compression import choose
 from ringcomm._src.core import _core
 
@@ -66,7 +66,7 @@ def test_all_ranks_end_with_equal_bits(size, wire, count, algorithm, dtype, op, 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("algorithm", DIRECT)
 def test_what_is_left_out_is_owed(wire, size, algorithm):
-    """The sum of all results equals the sum of all inputs, except for the residuals of all ranks at the end."""
+    """The sum of all results equals the sum of all inputs minus the final residuals."""
     count, calls = 3001, 20
 
     def program(comm):
@@ -164,8 +164,8 @@ def test_infinities_reach_all_and_are_not_kept(wire, bad):
     [
         (lambda c, x: c.allreduce(x, algorithm="ring", wire="int8"), "partial sums"),
         (lambda c, x: c.allreduce(x, ringcomm.Max, wire="int8"), "sums and averages"),
-        (lambda c, x: c.reducescatter(x, wire="onebit"), "all-reduce"),
-        (lambda c, x: c.allreduce(x, wire="int8", feedback=Feedback(3)), "feedback is of 3 elements"),
+        (lambda c, x: c.reducescatter(x, wire="onebit"), "averages of allreduce"),
+        (lambda c, x: c.allreduce(x, wire="int8", feedback=Feedback(3)), "feedback has 3 elements"),
         (lambda c, x: c.allreduce(x, wire="int9"), "known: "),
     ],
 )
@@ -222,12 +222,12 @@ def test_int8_pays_where_links_are_slow(size, ranks_per_host, nbytes, link):
     def better(beta):
         network = Config(alpha=5e-5, beta=beta).network()
         hosts = [rank // ranks_per_host for rank in range(size)]
-        return pays(Compression.int8.code, hosts, network, nbytes, memory=True)
+        return predicts_gain(Compression.int8.code, hosts, network, nbytes, memory=True)
 
     several = size > ranks_per_host
     assert better(1e-7) == several and not better(1e-13)  # 80 Mbit/s, and far more than any link
     assert better(link) <= better(10 * link)
-    assert Compression.auto.decided(True) == Compression.int8 and Compression.auto.decided(False) is None
+    assert Compression.auto.resolve(True) == Compression.int8 and Compression.auto.resolve(False) is None
 
 
 def test_powersgd_is_for_gradients_that_it_shrinks():

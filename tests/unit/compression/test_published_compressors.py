@@ -1,4 +1,4 @@
-"""Encoders compared with independent implementations of the algorithms in the papers: the results are equal."""
+"""Encoders give the same results as independent implementations of the papers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("normal", "heavy", "sparse", "scales", "two values")
 
 
 def gradient(kind, count, seed):
-    """Returns float32 values as layers have them: heavy tails, rows of zeros, groups of very different magnitude."""
+    """Returns float32 values as of layers: heavy tails, zero rows, different magnitudes."""
     random = np.random.default_rng(seed)
     values = random.standard_normal(count)
     if kind == "heavy":
@@ -72,7 +72,7 @@ def scaled_sign(group):
 
 
 def ternary_weights(group, share):
-    """Li and Liu 2016: elements below a share of the mean magnitude become 0, the rest their mean magnitude."""
+    """Li and Liu 2016: elements below a share of the mean magnitude become 0, others their mean."""
     kept = (np.abs(group) >= share * np.abs(group).mean()) & (group != 0)
     return np.where(kept, np.sign(group) * mean(np.abs(group[kept])), 0)
 
@@ -123,7 +123,7 @@ def differ(mine, published, values):
 
 
 def is_near_a_border(name, values, group):
-    """Marks elements near a threshold or halfway between two steps, which float32 and float64 may round differently."""
+    """Marks elements near a threshold or between steps, whose rounding depends on dtype."""
 
     def near(one):
         if name == "ternary":
@@ -143,7 +143,7 @@ def test_groups(name, kind, count, seed, group):
     mine, published = encoded(make(group), values), by_group(values, group, algorithm)
     wrong = differ(mine, published, values) & ~is_near_a_border(name, values, group).astype(bool)
     if name == "ternary" and is_near_a_border(name, values, group).any():
-        return  # the mean of a group depends on whether it includes such an element
+        return  # the mean of a group depends on whether it includes that element
     assert not wrong.any(), (values[wrong], mine[wrong], published[wrong])
 
 
@@ -168,8 +168,8 @@ def test_an_integer_is_half_a_step_off_or_by_chance_a_whole_one(kind, count, see
 def drawn(wire, most, values):
     """Returns bounds in [0, 1) of the random number that rounded each element.
 
-    Alistarh et al. 2017 and Wen et al. 2017 round a positive element up if the number is greater than the distance to
-    the next step above.
+    Alistarh et al. 2017 and Wen et al. 2017 round a positive element up if the number is greater
+    than the distance to the next step above.
     """
     step, steps = steps_of(values.astype(np.float64), most)
     up = np.rint(encoded(wire, values) / step) > np.floor(steps)
@@ -180,7 +180,7 @@ def drawn(wire, most, values):
 @given(seed=st.integers(0, 1 << 32), group=st.sampled_from([256, 2048]))
 @settings(max_examples=10, deadline=None)
 def test_rounding_by_chance_is_that_of_the_papers(seed, group):
-    """The random number depends on an element's position, not its value: one number explains all its roundings."""
+    """The random number depends on an element's position: it explains all its roundings."""
     least, most = np.zeros(group), np.ones(group)
     for probe in range(40):
         values = np.random.default_rng(seed + probe).uniform(-1, 1, group).astype(np.float32)
@@ -222,7 +222,7 @@ def test_threshold(kind, count, seed, tau):
 )
 @settings(max_examples=60, deadline=None)
 def test_largest_of_what_is_sampled_whole(kind, count, seed, ratio):
-    """Up to 8191 elements: if no two are equal, the encoder keeps exactly the published elements, bit for bit."""
+    """Up to 8191 unequal elements, the encoder keeps exactly the published ones, bit for bit."""
     values = gradient(kind, count, seed)
     published = largest(values, int(np.ceil(float(np.float32(ratio)) * count)))
     if len(np.unique(np.abs(values))) == count:
@@ -234,7 +234,7 @@ def test_largest_of_what_is_sampled_whole(kind, count, seed, ratio):
 @given(count=st.integers(8192, 200_000), seed=st.integers(0, 1 << 32), ratio=st.sampled_from([0.01, 0.05, 0.2]))
 @settings(max_examples=15, deadline=None)
 def test_largest_of_what_is_sampled_in_part(count, seed, ratio):
-    """Keeps about the requested number of elements, and the largest ones, until the room for them is full."""
+    """Keeps the largest elements, about the requested number, until their room is full."""
     values = gradient("heavy", count, seed)
     mine = encoded(Compression.topk(ratio), values)
     kept = np.count_nonzero(mine)

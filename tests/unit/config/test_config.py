@@ -97,17 +97,17 @@ def test_switches_of_horovod():
 
 
 def test_what_has_no_effect_is_noted_once(caplog, monkeypatch):
-    monkeypatch.setattr(horovod_options, "_said", set())
+    monkeypatch.setattr(horovod_options, "_logged", set())
     silent = {
         "HOROVOD_RANK": "1",
         "HOROVOD_CONTROLLER": "MPI",
         "HOROVOD_AUTOTUNE": "0",
         "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
     }
-    horovod_options.note_ignored(silent)
+    horovod_options.log_ignored(silent)
     assert not caplog.records
     for _ in range(2):
-        horovod_options.note_ignored({"HOROVOD_CYCLE_TIME": "3.5", "HOROVOD_CPU_OPERATIONS": "gloo"})
+        horovod_options.log_ignored({"HOROVOD_CYCLE_TIME": "3.5", "HOROVOD_CPU_OPERATIONS": "gloo"})
     (record,) = caplog.records
     assert "HOROVOD_CYCLE_TIME" in record.message and "HOROVOD_CPU_OPERATIONS" in record.message
 

@@ -71,10 +71,10 @@ def test_a_replica_gives_what_it_took(seed: int, fragments: int) -> None:
         (draw.standard_normal((3, 4)) * 4).astype(dtype).T[::1] for dtype in draw.choice(dtypes, fragments + 2).tolist()
     ]
     replica = ArrayReplica(arrays, fragments=fragments)
-    before = [one.copy() for one in arrays]
-    flats = [replica.now(number) for number in range(fragments)]
-    for one in arrays:
-        one[...] = 0
+    before = [array.copy() for array in arrays]
+    flats = [replica.flat_copy(number) for number in range(fragments)]
+    for array in arrays:
+        array[...] = 0
     for number, flat in enumerate(flats):
         replica.write(number, flat)
     assert all(np.array_equal(a, b) for a, b in zip(arrays, before, strict=True))
@@ -207,7 +207,7 @@ def one_leaves_a_store(how: str) -> None:
 @pytest.mark.mpi
 @pytest.mark.parametrize("how", ["kill", "raise", "leave", "finish"])
 def test_a_rank_that_leaves_a_store_between_hosts(how: str) -> None:
-    """The shards of a rank are lost when it leaves, unless it calls finish, which waits for the other ranks."""
+    """A rank's shards are lost when it leaves, unless it calls finish, which waits."""
     result = mpi_case.start(3, one_leaves_a_store, how, limit=60, variables={"RINGCOMM_SHARED_MEMORY": "off"})
     assert not result.left_behind
     if how == "finish":

@@ -1,4 +1,4 @@
-"""The parts of elastic jobs, each tested separately: slots, memory of commits, packing, limits, snapshots, options."""
+"""Parts of elastic jobs: slots, memory of commits, packing, limits, snapshots, options."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 
 from ringcomm._src.cli.ringrun import hosts_of_slurm
 from ringcomm._src.elastic import driver as elastic
-from ringcomm._src.elastic.agent import keeper, segments, snapshots
-from ringcomm._src.elastic.agent.beats import Beats
-from ringcomm._src.elastic.agent.keeper import Held, Keeper
+from ringcomm._src.elastic.agent import commit_store, segments, snapshots
+from ringcomm._src.elastic.agent.commit_store import CommitStore, StoredCommit
+from ringcomm._src.elastic.agent.heartbeats import Heartbeats
 from ringcomm._src.elastic.agent.peers import Peer
 from ringcomm._src.elastic.agent.trainers import Trainer, Trainers
 from ringcomm._src.elastic.agent.zygotes import python_words
 from ringcomm._src.elastic.driver import agents
+from ringcomm._src.elastic.driver.driver import Driver
 from ringcomm._src.elastic.driver.limits import Limits
 from ringcomm._src.elastic.driver.membership import Membership, Slot
 from ringcomm._src.elastic.driver.snapshots import Snapshots
@@ -54,9 +55,9 @@ happenings = st.lists(
 def test_slots_chosen(what: list, minimum: int, more: int) -> None:
     """Checks the choice of slots.
 
-    It has at least the minimum number of slots or none, and never more than the maximum. All are on known hosts. It
-    includes failed slots only if no other slots are left. Hosts are in the order in which they appeared. A slot that
-    stays precedes those that follow it.
+    It has at least the minimum number of slots or none, and never more than the maximum. All are on
+    known hosts. It includes failed slots only if no other slots are left. Hosts are in the order in
+    which they appeared. A slot that stays precedes those that follow it.
     """
     membership = Membership(minimum, minimum + more)
     there: dict[str, int] = {}
@@ -114,10 +115,10 @@ def test_a_host_with_the_newest_commit_takes_part_though_it_failed() -> None:
     membership.found([Host(name, 1) for name in "abc"])
     for name in "abc":
         membership.reached(name)
-        membership.holds(name, (1, 6))
+        membership.record_commit(name, (1, 6))
         membership.failed(Slot(name, 0), float(ord(name)))
     assert membership.choose(200.0) == [Slot("a", 0)]
-    membership.holds("c", (3, 13))
+    membership.record_commit("c", (3, 13))
     assert membership.choose(200.0) == [Slot("a", 0), Slot("c", 0)]
     membership.maximum = 1
     assert membership.choose(200.0) == [Slot("c", 0)]
@@ -131,15 +132,15 @@ def test_hosts_that_are_all_replaced_hand_the_commit_on() -> None:
     membership.found([Host("a", 2), Host("b", 2)])
     for host in "abcd":
         membership.reached(host)
-    membership.holds("a", (1, 7))
-    membership.holds("b", (1, 7))
+    membership.record_commit("a", (1, 7))
+    membership.record_commit("b", (1, 7))
     membership.found([Host("c", 2), Host("d", 2)])
     assert membership.choose(0.0) == [Slot("a", 0), Slot("c", 0), Slot("c", 1)]
     membership.found([Host("c", 1)])
     assert membership.choose(0.0) == []
     membership.found([Host("c", 2), Host("d", 2)])
     for host in "acd":
-        membership.holds(host, (2, 9))
+        membership.record_commit(host, (2, 9))
     assert membership.choose(0.0) == [Slot("c", 0), Slot("c", 1), Slot("d", 0)]
 
 
@@ -147,52 +148,52 @@ def test_hosts_that_are_all_replaced_hand_the_commit_on() -> None:
 @given(st.lists(st.tuples(st.binary(max_size=50), st.lists(st.integers(0, 9000), max_size=6)), min_size=1, max_size=5))
 @settings(max_examples=30, deadline=None)
 def test_commits_alternate(commits: list[tuple[bytes, list[int]]]) -> None:
-    """The memory holds the last two commits, whatever their sizes; another view of the memory reads them."""
-    fds = keeper.make()
+    """The memory holds the last two commits of any sizes, for all views of the memory."""
+    fds = commit_store.allocate()
     try:
-        writer, reader = Keeper(fds), Keeper(fds)
+        writer, reader = CommitStore(fds), CommitStore(fds)
         random = np.random.default_rng(0)
         written = []
         for number, (stream, sizes) in enumerate(commits):
             parts = [random.integers(0, 256, size, dtype=np.uint8).data for size in sizes]
             writer.buffer(number).write(number, 7, stream, parts)
             written.append((stream, parts))
-            assert reader.held() == [Held(7, kept) for kept in range(max(0, number - 1), number + 1)]
-            for held in reader.held():
-                stream_read, parts_read = reader.buffer(held.number).read()
+            assert reader.commits() == [StoredCommit(7, stored) for stored in range(max(0, number - 1), number + 1)]
+            for commit in reader.commits():
+                stream_read, parts_read = reader.buffer(commit.number).read()
                 assert (stream_read, [bytes(part) for part in parts_read]) == (
-                    written[held.number][0],
-                    [bytes(part) for part in written[held.number][1]],
+                    written[commit.number][0],
+                    [bytes(part) for part in written[commit.number][1]],
                 )
         writer.keep_only(len(commits) - 1, 9)
-        assert reader.held() == [Held(9, len(commits) - 1)]
+        assert reader.commits() == [StoredCommit(9, len(commits) - 1)]
     finally:
         for fd in fds:
             os.close(fd)
 
 
 def test_a_writer_that_dies_leaves_the_commit_before() -> None:
-    fds = keeper.make()
-    Keeper(fds).buffer(4).write(4, 1, b"four", [memoryview(b"4" * 1000)])
+    fds = commit_store.allocate()
+    CommitStore(fds).buffer(4).write(4, 1, b"four", [memoryview(b"4" * 1000)])
     child = os.fork()
     if not child:
         big = np.zeros(300 << 20, np.uint8)
-        Keeper(fds).buffer(5).write(5, 1, b"five", [big.data])
+        CommitStore(fds).buffer(5).write(5, 1, b"five", [big.data])
         os._exit(0)
     time.sleep(0.05)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    held = Keeper(fds).held()
-    assert held[0] == Held(1, 4) and Keeper(fds).buffer(4).read()[0] == b"four"
-    assert held[1:] in ([], [Held(1, 5)])
+    commits = CommitStore(fds).commits()
+    assert commits[0] == StoredCommit(1, 4) and CommitStore(fds).buffer(4).read()[0] == b"four"
+    assert commits[1:] in ([], [StoredCommit(1, 5)])
     for fd in fds:
         os.close(fd)
 
 
 def test_no_memory_for_a_commit() -> None:
     """Raises an error; the buffer then holds nothing, and the other buffer keeps its commit."""
-    fds = keeper.make()
-    memory = Keeper(fds)
+    fds = commit_store.allocate()
+    memory = CommitStore(fds)
     memory.buffer(0).write(0, 1, b"zero", [])
     child = os.fork()
     if not child:
@@ -201,12 +202,12 @@ def test_no_memory_for_a_commit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         try:
-            Keeper(fds).buffer(1).write(1, 1, b"one", [memoryview(bytes(2 << 20))])
+            CommitStore(fds).buffer(1).write(1, 1, b"one", [memoryview(bytes(2 << 20))])
         except OSError:
             os._exit(5)
         os._exit(6)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
-    assert memory.held() == [Held(1, 0)]
+    assert memory.commits() == [StoredCommit(1, 0)]
     for fd in fds:
         os.close(fd)
 
@@ -251,26 +252,30 @@ def test_parameters_arrays_and_functions_are_packed() -> None:
 def test_three_faults_without_a_commit_end_the_job() -> None:
     limits = Limits(start=1, timeout=1)
     limits.committed(4)
-    assert not limits.after_generation(by_fault=True, plain=False)
-    assert not limits.after_generation(by_fault=True, plain=False)
-    assert not limits.after_generation(by_fault=True, plain=False)
+    assert not limits.after_generation(by_fault=True, without_elastic=False)
+    assert not limits.after_generation(by_fault=True, without_elastic=False)
+    assert not limits.after_generation(by_fault=True, without_elastic=False)
     assert limits.not_before > time.monotonic()  # the next start without a commit must wait
     limits.committed(5)
-    assert not limits.after_generation(by_fault=True, plain=False)
-    assert [bool(limits.after_generation(by_fault=True, plain=True)) for _ in range(3)] == [False, False, True]
+    assert not limits.after_generation(by_fault=True, without_elastic=False)
+    assert [bool(limits.after_generation(by_fault=True, without_elastic=True)) for _ in range(3)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_whoever_fails_for_ever_is_told_how_that_ends() -> None:
     limits, limited = Limits(start=1, timeout=1), Limits(start=1, timeout=1, resets=99)
-    told = []
+    warned = []
     for commit in range(10):
-        for one in (limits, limited):
-            one.committed(commit)
-            assert not one.after_generation(by_fault=True, plain=False)
-        told.append(bool(limits.doubts()))
-        assert not limited.doubts()
-    assert told == ([False] * 4 + [True]) * 2
-    assert not limits.after_generation(by_fault=False, plain=False) and not limits.doubts()
+        for counters in (limits, limited):
+            counters.committed(commit)
+            assert not counters.after_generation(by_fault=True, without_elastic=False)
+        warned.append(bool(limits.warning()))
+        assert not limited.warning()
+    assert warned == ([False] * 4 + [True]) * 2
+    assert not limits.after_generation(by_fault=False, without_elastic=False) and not limits.warning()
 
 
 def test_resets_are_limited() -> None:
@@ -278,27 +283,27 @@ def test_resets_are_limited() -> None:
     ends = []
     for commit in range(3):
         limits.committed(commit)
-        ends.append(limits.after_generation(by_fault=False, plain=False))
-    assert ends[:2] == ["", ""] and "2 times" in ends[2]
+        ends.append(limits.after_generation(by_fault=False, without_elastic=False))
+    assert ends[:2] == ["", ""] and "restarts is 2" in ends[2]
 
 
 # ---- snapshots -------------------------------------------------------------------------------------------------------
 def test_snapshots(tmp_path: Path) -> None:
-    fds, others = keeper.make(), keeper.make()
-    memory, other = Keeper(fds), Keeper(others)
+    fds, others = commit_store.allocate(), commit_store.allocate()
+    memory, other = CommitStore(fds), CommitStore(others)
     folder = str(tmp_path / "new" / "folder")
     assert snapshots.save(folder, memory) == -1 and not os.path.exists(folder)
     snapshots.load(folder, other)
-    assert other.held() == []
+    assert other.commits() == []
     for number in (6, 7):
         memory.buffer(number).write(number, 3, b"stream %d" % number, [memoryview(bytes([number]) * 10000)])
-    memory.words[keeper.SEALED] = 6
+    memory.words[commit_store.SEALED] = 6
     assert snapshots.save(folder, memory) == 6  # not all ranks have saved 7 yet
-    memory.words[keeper.SEALED] = 7
+    memory.words[commit_store.SEALED] = 7
     assert snapshots.save(folder, memory) == 7
     assert os.listdir(folder) == [snapshots.NAME]
     snapshots.load(folder, other)
-    assert other.held() == [Held(0, 7)] and other.words[keeper.SEALED] == 7
+    assert other.commits() == [StoredCommit(0, 7)] and other.words[commit_store.SEALED] == 7
     stream, (part,) = other.buffer(7).read()
     assert stream == b"stream 7" and bytes(part) == bytes([7]) * 10000
     for fd in (*fds, *others):
@@ -306,45 +311,67 @@ def test_snapshots(tmp_path: Path) -> None:
 
 
 def test_why_there_is_no_snapshot_is_said_once(capfd: pytest.CaptureFixture[str]) -> None:
-    """Reports the reason once, and once more for the final snapshot, after which nothing is written."""
+    """Reports the reason once, and again for the final snapshot; then nothing is written."""
 
     class Agents:
         reached = ("a",)
 
-        def tell(self, host: str, message: dict[str, Any]) -> None:
+        def send(self, host: str, message: dict[str, Any]) -> None:
             assert (host, message) == ("a", {"snapshot": "/folder"})
-            told.append(host)
+            hosts.append(host)
 
-    told: list[str] = []
-    asked = Snapshots(Agents(), "/folder", 1.0)  # type: ignore[arg-type]
+    hosts: list[str] = []
+    made = Snapshots(Agents(), "/folder", 1.0)  # type: ignore[arg-type]
     for turn in range(1, 4):
-        asked.tick(time.monotonic() + 10 * turn)
-        asked.answered("a", {"snapshot": -1, "why": "no room"})
-    asked.tick(0.0)
-    assert told == ["a"] * 3 and capfd.readouterr().err == "ringrun: no snapshot was written: no room\n"
-    asked.request_final()
-    assert asked.final_due and told == ["a"] * 4
-    asked.answered("a", {"snapshot": -1, "why": "no room"})
-    assert not asked.final_due and capfd.readouterr().err.count("no room") == 1
-    asked.answered("a", {"snapshot": 7})
+        made.tick(time.monotonic() + 10 * turn)
+        made.handle_reply("a", {"snapshot": -1, "why": "no room"})
+    made.tick(0.0)
+    assert hosts == ["a"] * 3 and capfd.readouterr().err == "ringrun: no snapshot was written: no room\n"
+    made.request_final()
+    assert made.final_due and hosts == ["a"] * 4
+    made.handle_reply("a", {"snapshot": -1, "why": "no room"})
+    assert not made.final_due and capfd.readouterr().err.count("no room") == 1
+    made.handle_reply("a", {"snapshot": 7})
     nowhere = Snapshots(Agents(), None, 0.0)  # type: ignore[arg-type]
     nowhere.tick(time.monotonic() + 100)
     nowhere.request_final()
-    assert not nowhere.final_due and len(told) == 4 and not capfd.readouterr().err
+    assert not nowhere.final_due and len(hosts) == 4 and not capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "commits", "text"),
+    [
+        (None, [3], "no commit is kept (--snapshots)"),
+        ("/folder", [], "no commit was made"),
+        ("/folder", [0], "commit 0 is kept"),
+    ],
+)
+def test_the_report_of_an_interrupted_job_names_its_commit(
+    snapshots: str | None, commits: list[int], text: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Agents:
+        reached = ()
+
+    limits = Limits(start=1, timeout=1, snapshots=snapshots)
+    for commit in commits:
+        limits.committed(commit)
+    driver = Driver(None, Membership(1), limits, Agents(), None, False)  # type: ignore[arg-type]
+    driver._on_signal("", {"signal": signal.SIGTERM})
+    assert capfd.readouterr().err == f"ringrun: the job ended after SIGTERM; {text}\n"
 
 
 # ---- other parts -----------------------------------------------------------------------------------------------------
 def test_signs_of_life_need_the_key() -> None:
-    one, other, stranger = Beats(b"key"), Beats(b"key"), Beats(b"another")
+    one, other, stranger = Heartbeats(b"key"), Heartbeats(b"key"), Heartbeats(b"another")
     address = ("127.0.0.1", one._socket.getsockname()[1])
     stranger.send("host", address)
     other.send("host", address)
     one._socket.settimeout(5)
     assert one.receive() is None
-    heard = one.receive()
-    assert heard is not None and heard[0] == "host"
-    for it in (one, other, stranger):
-        it.close()
+    received = one.receive()
+    assert received is not None and received[0] == "host"
+    for heartbeats in (one, other, stranger):
+        heartbeats.close()
 
 
 @pytest.mark.parametrize(
@@ -443,26 +470,26 @@ def test_a_trainer_that_a_lost_zygote_was_to_fork_has_ended() -> None:
     trainers.start({"rank": 0, "generation": 1}, [], stub)
     assert trainers.living() and not ended
     trainers.zygote_lost(zygote)
-    assert [one.status for one in ended] == [-signal.SIGKILL] and not trainers.living()
+    assert [trainer.status for trainer in ended] == [-signal.SIGKILL] and not trainers.living()
     zygote.close()
     stub.close()
 
 
 def test_a_host_that_stays_away_is_tried_less_and_less_often_and_then_given_up(monkeypatch, capfd):
-    monkeypatch.setattr(agents, "_AGAIN", 0.002)
+    monkeypatch.setattr(agents, "_RETRY_SECONDS", 0.002)
     tries: list[float] = []
 
     def shell(host: str) -> list[str]:
-        tries.append(made._known[host].tried)
+        tries.append(made._agents[host].last_attempt)
         return ["false"]
 
-    given = {"job": f"test-{os.getpid()}", "limit": 1.0}
-    made = agents.Agents(queue.SimpleQueue(), given, shell, str, lambda _: False, only_local=True)
+    arguments = {"job": f"test-{os.getpid()}", "limit": 1.0}
+    made = agents.Agents(queue.SimpleQueue(), arguments, shell, str, lambda _: False, only_local=True)
 
     def want(hosts: list[str], until: int) -> None:
         deadline = time.monotonic() + 60
-        while capfd.readouterr().err.count("no more are made") < until and time.monotonic() < deadline:
-            made.want(hosts)
+        while capfd.readouterr().err.count("attempts to start its") < until and time.monotonic() < deadline:
+            made.start_missing(hosts)
             time.sleep(0.001)
 
     try:
@@ -470,9 +497,9 @@ def test_a_host_that_stays_away_is_tried_less_and_less_often_and_then_given_up(m
         assert len(tries) == agents._ATTEMPTS
         assert all(later - sooner > 0.002 * 2**i for i, (sooner, later) in enumerate(itertools.pairwise(tries)))
         for _ in range(100):
-            made.want(["away.invalid"])
+            made.start_missing(["away.invalid"])
         assert len(tries) == agents._ATTEMPTS
-        made.want([])  # the script that lists hosts no longer names it
+        made.start_missing([])  # the script that lists hosts no longer names it
         want(["away.invalid"], 1)
         assert len(tries) == 2 * agents._ATTEMPTS
     finally:

@@ -20,7 +20,7 @@ import ringcomm
 from ringcomm._src.cli import ringrun
 from ringcomm._src.launch import function, lines, run_function, settings
 from ringcomm._src.launch.hosts import Host, describe_ranks, is_local, parse_hosts, place, read_hostfile
-from ringcomm._src.launch.job import Job, exportable, outside_of_jobs
+from ringcomm._src.launch.job import Job, exportable, without_rank_variables
 from ringcomm._src.launch.mpi import INTEL, MPICH, OPEN_MPI, Mpi
 from ringcomm._src.launch.options import ACCEPTED, make_parser
 from ringcomm._src.launch.report import Report
@@ -62,7 +62,7 @@ def test_hosts_that_are_named_twice_or_are_addresses():
 
 @pytest.mark.parametrize("text", ["a:0", "a:x", ":2", "a:-1", "a b", "a:"])
 def test_what_is_no_host(text, tmp_path):
-    with pytest.raises(ValueError, match=r"host|number of ranks"):
+    with pytest.raises(ValueError, match=r"host|number of slots"):
         parse_hosts(text)
     (tmp_path / "hosts").write_text("good\n" + text.replace(" ", "=") + "\n")
     with pytest.raises(ValueError, match="line 2"):
@@ -194,7 +194,7 @@ def test_run_takes_a_script_of_hosts_and_interfaces(monkeypatch):
     assert size is None and hosts == []
     expected = "-np 2 --host-discovery-script echo a --slots-per-host 2 --min-np 2 --max-np 4 --reset-limit 3"
     assert " ".join(options) == f"{expected} --blacklist-cooldown-range 1 2"
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match="only one of hosts"):
         run_function.run(print, hosts="a:1", host_discovery_script="echo a")
 
 
@@ -226,7 +226,7 @@ def test_the_command_line_wins_over_the_file(tmp_path, monkeypatch):
     "text, words",
     [
         ("-np 2", "no command"),
-        ("true", "how many ranks"),
+        ("true", "number of ranks"),
         ("-np 4 -H a:1,b:2 true", "room for 3"),
         ("-H a:x true", "'x'"),
     ],
@@ -309,7 +309,7 @@ def test_a_command_in_place_of_ssh():
 
 
 def test_what_acts_as_ssh():
-    """An elastic job's launchers reach other hosts through its agents; on this host alone they need no agent."""
+    """An elastic job's launchers reach other hosts, and only these, through its agents."""
     ways = {
         "mpich": "-launcher ssh -launcher-exec /shim",
         "intel": "-bootstrap ssh -bootstrap-exec /shim",
@@ -353,8 +353,8 @@ def test_open_mpi_starts_without_a_second_of_sleep_unless_told_otherwise(tmp_pat
 
 def test_more_ranks_than_cores():
     cores = len(os.sched_getaffinity(0))
-    assert job(size=cores + 1).crowded and not job(size=cores).crowded
-    assert not job(size=cores + 1, hosts=(Host("192.0.2.1", cores + 1),)).crowded
+    assert job(size=cores + 1).oversubscribed and not job(size=cores).oversubscribed
+    assert not job(size=cores + 1, hosts=(Host("192.0.2.1", cores + 1),)).oversubscribed
     assert "mpi_yield_when_idle" in words("openmpi5", job(size=cores + 1)).arguments
 
 
@@ -387,13 +387,13 @@ def test_a_rank_of_another_job_can_start_one():
     rank = ("PMI_RANK", "PMI_FD", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
     other = ("PATH", "PMIX_MCA_gds", "OMPI_MCA_btl", "PRTE_MCA_x", "OMPI_ALLOW_RUN_AS_ROOT")
     inherited, kept = dict.fromkeys(rank, "1"), dict.fromkeys(other, "1")
-    assert outside_of_jobs(inherited | kept) == kept
+    assert without_rank_variables(inherited | kept) == kept
 
 
 # ---- the output of a job ---------------------------------------------------------------------------------------------
 def heard(*texts, size=4):
     report = Report(size)
-    return report, [text for text in texts if report.hear(text + "\n")]
+    return report, [text for text in texts if report.add_line(text + "\n")]
 
 
 def test_the_first_cause_is_found_and_its_traceback_comes_first():
@@ -413,7 +413,8 @@ def test_the_first_cause_is_found_and_its_traceback_comes_first():
         "= BAD TERMINATION",
     )
     assert report.hosts == {2: "b"} and len(shown) == 10
-    assert report.first.rank == 2 and report.first.how == "ValueError: boom" and report.aside == ["= BAD TERMINATION\n"]
+    assert report.first.rank == 2 and report.first.how == "ValueError: boom"
+    assert report.launcher_lines == ["= BAD TERMINATION\n"]
     summary = report.summary()
     assert summary[0].startswith("Traceback") and summary[1] == "KeyError: 1" and summary[-2] == "ValueError: boom"
     assert summary[-1] == "ringrun: rank 2 of 4 on b failed first, with ValueError: boom; then rank 0"
@@ -434,7 +435,7 @@ def test_a_program_cannot_speak_for_the_launcher():
         "2024-01-01 10:00:00 [1]<stderr>: text",
         "a warning of the launcher's",
     )
-    assert report.first is None and len(shown) == 4 and report.last_words(1) == ["text"]
+    assert report.first is None and len(shown) == 4 and report.last_output(1) == ["text"]
 
 
 # ---- messages to the user --------------------------------------------------------------------------------------------
@@ -464,7 +465,7 @@ def test_ranks_that_never_started_are_told_with_their_hosts(named, data):
 
 def test_names_that_have_no_address():
     for name in ("a..b", "x" * 70):
-        assert describe_ranks([0], [Host(name, 1)]) == f"rank 0 on {name}, a name that no address is known for"
+        assert describe_ranks([0], [Host(name, 1)]) == f"rank 0 on {name}, a name without a known address"
         assert not is_local(name)
     assert describe_ranks([0, 1], [Host("localhost", 2)]) == "ranks 0, 1 on localhost"
     assert describe_ranks([0], []) == "rank 0"

@@ -48,7 +48,7 @@ def arrays_again():
 
 
 def what_changes(rank, size):
-    """An operation under a known name with another op, scale, dtype, shape or layout is a different operation."""
+    """A known name with another op, scale, dtype, shape or layout is another operation."""
     x = np.zeros(12, np.float32)
 
     def same(array, expected, **options):
@@ -197,7 +197,7 @@ def test_tensors(size, program):
 
 # ---- join, fork ------------------------------------------------------------------------------------------------------
 def joined():
-    """A rank that has joined takes part in the other ranks' cached operations; it cannot submit its own."""
+    """A joined rank takes part in other ranks' cached operations; it cannot submit any."""
     ringcomm.init()
     rank, size = ringcomm.rank(), ringcomm.size()
     x = np.ones(4, np.float32)

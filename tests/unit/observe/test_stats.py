@@ -1,4 +1,4 @@
-"""Statistics, compared with the costs of algorithms: by textbook formulas, repeated here, and by the model."""
+"""Statistics, compared with the costs of algorithms, by textbook formulas and by the model."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_allreduces_send_what_the_lecture_says(size):
 def test_the_ring_sends_all_blocks_but_one_there_and_but_one_back(size, count, calls):
     """Counts bytes of blocks that differ by one element.
 
-    In the reduce-scatter phase rank r does not send block r+1; in the allgather phase it does not send block r+2.
+    In the reduce-scatter phase rank r does not send block r+1; in the allgather phase it does not
+    send block r+2.
     """
     stats = counted(size, lambda comm: [comm.allreduce(np.ones(count), algorithm="ring") for _ in range(calls)])
     balanced(stats)
@@ -154,7 +155,7 @@ def test_every_way_is_counted_and_balanced(size, count, shared_memory, timed):
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("count", [1, 300_000])
 def test_memory_that_ranks_share(size, count):
-    """Private arrays are copied to and from staging memory; shared arrays need no copies, half the traffic."""
+    """Private arrays are copied to and from staging memory; shared ones need no copies."""
 
     def program(comm):
         x = comm.empty(count, "float64")
@@ -219,5 +220,5 @@ def test_under_mpi(ranks):
 def test_the_table_at_the_end():
     result = mpi_case.start(2, cases.named_and_counted, variables={"RINGCOMM_STATS": "1"})
     assert result.status == 0, result.text
-    assert result.text.count("what rank 0 has moved") == 1 and "what rank 1" not in result.text, result.text
+    assert result.text.count("statistics of rank 0") == 1 and "statistics of rank 1" not in result.text, result.text
     assert any(line.split()[:3] == ["allreduce", "shared", "6"] for line in result.text.splitlines()), result.text

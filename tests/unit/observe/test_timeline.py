@@ -98,7 +98,7 @@ def test_timeline(tmp_path, pattern, files, memory):
 
 
 def check_tensor(events, rank, memory):
-    """Checks the phases queued, negotiating, running with algorithm and bytes, and done; each occurs three times."""
+    """Checks phases: queued, negotiating, running (algorithm, bytes), done; each three times."""
     stages = [event["cat"] for event in events if event["cat"] in ("queue", "agree", "run", "done")]
     assert stages == ["queue", "agree", "run", "done"] * 3
     for event in events:

@@ -1,4 +1,4 @@
-"""Bootstrap: locates ranks on hosts and shares memory, over a communicator of processes without MPI, and over MPI."""
+"""Bootstrap: locates ranks on hosts and shares memory, without MPI and over MPI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONTEXT = multiprocessing.get_context("fork")
 
 
 class PipeComm:
-    """The communicator interface of bootstrap, over a pipe to the test's process, which sends items to all ranks."""
+    """The communicator interface of bootstrap, over a pipe to the test's process."""
 
     def __init__(self, pipe: Connection, rank: int, size: int) -> None:
         self.pipe, self.rank, self.size = pipe, rank, size
@@ -214,7 +214,7 @@ def test_a_refused_arena_is_told_to_all_at_once(failing: int) -> None:
     assert said == [f"rank {failing} could not share memory: no memory for you"] * 3
 
 
-@pytest.mark.parametrize(("failing", "function"), [(0, "_serve"), (2, "_ask")])
+@pytest.mark.parametrize(("failing", "function"), [(0, "_serve_arenas"), (2, "_request_arenas")])
 def test_a_failure_on_the_way_ends_for_all(failing: int, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "TIMEOUT", 1.0)
 
@@ -231,11 +231,11 @@ def test_a_failure_on_the_way_ends_for_all(failing: int, function: str, monkeypa
 
 
 def test_strangers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that connects and sends invalid data, or a descriptor in a wrong place, changes nothing."""
+    """A process that sends invalid data, or a descriptor in a wrong place, changes nothing."""
     monkeypatch.setattr(bootstrap, "TIMEOUT", 10.0)
 
     def program(comm: PipeComm) -> Any:
-        ask = bootstrap._ask
+        ask = bootstrap._request_arenas
 
         def ask_after_strangers(address: str, mine: int, *rest: Any) -> list[int]:
             for text, fds in ((b"hello", []), (b"\x09\0\0\0", [mine]), (b"\0\0\0\0", [mine]), (b"\1\0\0\0", [])):
@@ -244,7 +244,7 @@ def test_strangers_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
                     socket.send_fds(stranger, [text], fds)
             return ask(address, mine, *rest)
 
-        bootstrap._ask = ask_after_strangers
+        bootstrap._request_arenas = ask_after_strangers
         return share_and_look(comm)
 
     assert on_processes(2, program) == [[0, 1]] * 2
@@ -309,7 +309,7 @@ def over_mpi() -> None:
 
 
 def one_rank_is_refused_a_board(comm: Any) -> None:
-    """Simulates two hosts; one rank has no memory left after the arenas are mapped, so no rank shares memory."""
+    """Simulates two hosts; one rank has no memory after mapping arenas: no rank shares any."""
     import ringcomm
     from ringcomm._src.core import _core
 

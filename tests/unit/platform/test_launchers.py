@@ -1,4 +1,4 @@
-"""Ranks that a launcher started but MPI does not know: an error, instead of several jobs of one rank each."""
+"""Ranks that MPI does not know get an error, instead of several jobs of one rank each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_error_names_the_fix(name, library, fix):
 
 
 def test_a_program_that_a_rank_has_started():
-    """A child of a rank inherits its launcher variables, which do not count; variables of a new launcher count."""
+    """Ignores launcher variables that a rank's child inherits, but not a new launcher's."""
     with subprocess.Popen(["sleep", "60"], env=os.environ | {"PMI_SIZE": "4"}) as rank:
         try:
             while b"PMI_SIZE" not in Path(f"/proc/{rank.pid}/environ").read_bytes():

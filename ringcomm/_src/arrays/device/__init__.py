@@ -1,4 +1,5 @@
-"""Arrays in the memory of GPUs. It is imported when the first such array is used.
+"""Arrays in the memory of GPUs.
 
-It needs NVIDIA's driver only, no CuPy and no toolkit.
+This package is imported when the first GPU array is used. It needs only NVIDIA's driver, neither
+CuPy nor CUDA's toolkit.
 """

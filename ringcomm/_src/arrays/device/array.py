@@ -16,18 +16,32 @@ class DeviceArray:
 
     CuPy, Numba, torch and JAX can use it through ``__cuda_array_interface__`` without a copy.
 
-    Args:
-        shape: as for ``numpy.empty``.
-        dtype: anything that ``numpy.dtype`` accepts, without Python objects.
-        device: ordinal.
-        stream: the driver's handle of the stream on which the array is used; by default the default stream.
+    Parameters
+    ----------
+    shape : int | tuple[int, ...]
+        As for ``numpy.empty``.
+    dtype
+        Anything that ``numpy.dtype`` accepts, without Python objects.
+    device : int
+        Ordinal of the GPU.
+    stream : int
+        The driver's handle of the stream on which the array is used; default: the default stream.
+
+    Examples
+    --------
+    On a host with GPUs::
+
+        x = comm.empty(4, device="cuda")  # a DeviceArray if CuPy is not installed
+        x.set(1)
+        comm.allreduce(x, out=x)
+        x.get().tolist()  # [2.0, 2.0, 2.0, 2.0] on two ranks
     """
 
     def __init__(self, shape: int | tuple[int, ...], dtype: Any, device: int, stream: int = devices.LEGACY) -> None:
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.dtype = np.dtype(dtype)
         if self.dtype.hasobject:
-            raise TypeError("arrays of Python objects cannot lie on a GPU")
+            raise TypeError("arrays of Python objects cannot be stored on a GPU")
         self.size = math.prod(self.shape)
         self.nbytes = self.size * self.dtype.itemsize
         self.device, self.stream = device, stream
@@ -52,7 +66,7 @@ class DeviceArray:
         return host
 
     def set(self, values: Any) -> DeviceArray:
-        """Copies values from an array-like object that broadcasts to this shape. Returns this array."""
+        """Copies ``values``, which broadcast to this shape, to the GPU. Returns this array."""
         host = np.ascontiguousarray(np.broadcast_to(np.asarray(values, self.dtype), self.shape))
         _core.device_copy(self.device, self._memory.address, host.ctypes.data, self.nbytes, self.stream, True)
         return self
@@ -69,7 +83,7 @@ class DeviceArray:
 
 
 def empty(shape: Any, dtype: Any, device: int, stream: int = devices.LEGACY) -> Any:
-    """Returns a new CuPy array, or a DeviceArray if CuPy is not installed or lacks the dtype (such as dates)."""
+    """Returns a new CuPy array; without CuPy, or for a dtype that CuPy lacks, a DeviceArray."""
     try:
         import cupy
     except ImportError:

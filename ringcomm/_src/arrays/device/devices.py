@@ -19,40 +19,41 @@ LEGACY, PER_THREAD = 1, 2  # CUDA's handles of the default streams
 
 @functools.cache
 def count() -> int:
-    """Returns the number of GPUs; loads the driver and the kernels. Raises UnsupportedError without a driver."""
+    """Loads driver and kernels; returns the number of GPUs. UnsupportedError: no driver."""
     options = config.from_environment()
     try:
-        found = _core.open_devices(options.cuda_library, options.nccl_library)
+        number = _core.open_devices(options.cuda_library, options.nccl_library)
     except ValueError as error:
-        raise UnsupportedError(f"arrays of GPUs need NVIDIA's driver: {error}") from None
+        raise UnsupportedError(f"GPU arrays need NVIDIA's driver: {error}") from None
     for module in Path(__file__).parent.glob("kernels_*.ptx.z"):
         name = module.name.removeprefix("kernels_").removesuffix(".ptx.z")
         _core.give_kernels(name, zlib.decompress(module.read_bytes()))
-    return found
+    return number
 
 
-def found() -> tuple[int, str]:
+def count_or_reason() -> tuple[int, str]:
     """Returns the number of GPUs, and the reason if there are none ("" otherwise)."""
     try:
         number = count()
     except UnsupportedError as error:
         return 0, str(error)
-    return number, "" if number else "NVIDIA's driver shows no GPU"
+    return number, "" if number else "NVIDIA's driver reports no GPU"
 
 
 def of_this_rank(local_rank: int | None = None) -> int:
-    """Returns the ordinal of this rank's GPU: the GPU used before, else local rank modulo the number of GPUs.
+    """Returns the ordinal of this rank's GPU.
 
-    If `local_rank` is None, the launcher's environment variables give it.
+    If this process has used a GPU, it is that GPU. Otherwise its ordinal is the local rank modulo
+    the number of GPUs. If `local_rank` is None, the launcher's environment variables give it.
     """
-    if _mine is not None:
-        return _mine
+    if _used_device is not None:
+        return _used_device
     if local_rank is None:
-        local_rank = next((int(os.environ[name]) for name in _LOCAL_RANK if name in os.environ), 0)
+        local_rank = next((int(os.environ[name]) for name in _LOCAL_RANK_VARIABLES if name in os.environ), 0)
     return local_rank % max(1, count())
 
 
-_LOCAL_RANK = (
+_LOCAL_RANK_VARIABLES = (
     "RINGCOMM_LOCAL_RANK",
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
@@ -62,21 +63,21 @@ _LOCAL_RANK = (
 )
 
 
-_mine: int | None = None  # ordinal of the GPU that this process uses
+_used_device: int | None = None  # ordinal of the GPU that this process uses
 
 
-def require_one(device: int) -> None:
-    """Raises ValueError unless `device` is the GPU of the first call: the ranks agreed on routes for that GPU.
+def require_same_device(device: int) -> None:
+    """Raises ValueError unless `device` is the GPU of the first call.
 
-    With the route "staging", a rank may use several GPUs.
+    The ranks agreed on routes for that GPU. With the route "staging", a rank may use several GPUs.
     """
-    global _mine
-    if _mine is None:
-        _mine = device
-    if device != _mine and config.from_environment().gpu_route != "staging":
+    global _used_device
+    if _used_device is None:
+        _used_device = device
+    if device != _used_device and config.from_environment().gpu_route != "staging":
         raise ValueError(
-            f"the array lies on GPU {device}, and this rank has used GPU {_mine} before: give each rank one GPU (its "
-            "local rank's), or set RINGCOMM_GPU_ROUTE=staging"
+            f"the array is on GPU {device}, but this rank has used GPU {_used_device} before: use one GPU per rank "
+            "(that of its local rank), or set RINGCOMM_GPU_ROUTE=staging"
         )
 
 
@@ -90,19 +91,19 @@ def of_name(device: str | int, local_rank: int | None = None) -> int:
     else:
         kind, _, number = str(device).partition(":")
         if kind not in ("cuda", "gpu") or not (number == "" or number.isdecimal()):
-            raise ValueError(f'a device is "cpu", "cuda" or "cuda:0", ...; not {device!r}')
+            raise ValueError(f'device must be "cpu", "cuda", "cuda:0", "cuda:1" and so on, not {device!r}')
         if number == "":
             return of_this_rank(local_rank)
         ordinal = int(number)
     if not 0 <= ordinal < count():
-        raise ValueError(f"there is no GPU {ordinal} here: CUDA's driver shows {count()}")
+        raise ValueError(f"there is no GPU {ordinal} here: the CUDA driver reports {count()}")
     return ordinal
 
 
-def holds(address: int) -> int:
-    """Returns the ordinal of the GPU that owns the memory at an address. Raises UnsupportedError if no GPU does."""
+def device_of_address(address: int) -> int:
+    """Returns the ordinal of the GPU that owns an address. UnsupportedError: no GPU owns it."""
     count()
-    found = _core.device_of(address)
-    if found < 0:
-        raise UnsupportedError("the array says that it lies on a GPU, and CUDA's driver knows of no memory there")
-    return found
+    device = _core.device_of(address)
+    if device < 0:
+        raise UnsupportedError("the array is marked as GPU memory, but the CUDA driver has no memory at its address")
+    return device

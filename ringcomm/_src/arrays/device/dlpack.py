@@ -1,4 +1,4 @@
-"""Reads the address, shape and strides of arrays that support only DLPack (array API ``__dlpack__``; DLPack 0.8)."""
+"""Reads address, shape and strides of arrays that support only DLPack 0.8 (``__dlpack__``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ringcomm._src.base.errors import UnsupportedError
 
 CUDA, MANAGED = 2, 13  # kDLCUDA, kDLCUDAManaged
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c"}
-_BFLOAT, _BOOL = 4, 6
+_BFLOAT_CODE, _BOOL_CODE = 4, 6
 
 
 class View(NamedTuple):
@@ -32,7 +32,7 @@ class View(NamedTuple):
         """True if the array is C-contiguous; a dimension of one element may have any stride."""
         packed = packed_strides(self.shape, self.dtype.itemsize)
         steps = zip(self.shape, self.strides, packed, strict=True)
-        return 0 in self.shape or all(length == 1 or step == wanted for length, step, wanted in steps)
+        return 0 in self.shape or all(length == 1 or step == expected for length, step, expected in steps)
 
 
 def packed_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
@@ -63,13 +63,14 @@ def on_device(x: Any) -> bool:
 
 
 def view(x: Any) -> View:
-    """Returns the view of an array; its producer makes the default stream wait until the data is ready.
+    """Returns the view of an array.
 
-    The capsule is never consumed. It releases the array when the view is deleted.
+    The array's producer makes the default stream wait until the data is ready. The capsule is never
+    consumed. It releases the array when the view is deleted.
     """
     if not on_device(x):
         kind = x.__dlpack_device__()[0]
-        raise UnsupportedError(f"the array lies on device {kind} of DLPack; ringcomm takes memory of CPUs and of CUDA")
+        raise UnsupportedError(f"the array is on a device of DLPack type {kind}; ringcomm supports CPU and CUDA memory")
     capsule = x.__dlpack__(stream=devices.LEGACY)
     tensor = _Tensor.from_address(_pointer(capsule, b"dltensor"))
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -81,9 +82,9 @@ def view(x: Any) -> View:
 
 
 def _dtype(tensor: _Tensor) -> np.dtype[Any]:
-    if tensor.lanes == 1 and tensor.code == _BOOL and tensor.bits == 8:
+    if tensor.lanes == 1 and tensor.code == _BOOL_CODE and tensor.bits == 8:
         return np.dtype(bool)
-    if tensor.lanes == 1 and tensor.code == _BFLOAT and tensor.bits == 16:
+    if tensor.lanes == 1 and tensor.code == _BFLOAT_CODE and tensor.bits == 16:
         try:
             import ml_dtypes
         except ImportError:
@@ -91,5 +92,7 @@ def _dtype(tensor: _Tensor) -> np.dtype[Any]:
         return np.dtype(ml_dtypes.bfloat16)
     kind = _KINDS.get(tensor.code)
     if tensor.lanes != 1 or kind is None or tensor.bits % 8:
-        raise UnsupportedError(f"DLPack dtype {tensor.code} of {tensor.bits} bits x {tensor.lanes} cannot be sent")
+        raise UnsupportedError(
+            f"cannot send elements of DLPack type {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
+        )
     return np.dtype(f"{kind}{tensor.bits // 8}")

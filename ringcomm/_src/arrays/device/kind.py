@@ -1,4 +1,4 @@
-"""The kind of arrays in the memory of GPUs: CuPy arrays, and arrays with ``__cuda_array_interface__`` or DLPack.
+"""The kind of GPU arrays: CuPy's, and those with ``__cuda_array_interface__`` or DLPack.
 
 The interface is version 3 of Numba's specification. Torch tensors have their own kind.
 """
@@ -29,11 +29,11 @@ class DeviceKind:
     def target(x: Any) -> Buffer:
         view = _view(x)
         if view.read_only or type(x).__module__.partition(".")[0] in _IMMUTABLE:
-            raise ValueError("the array to write is read-only")
+            raise ValueError("the output array is read-only")
         if view.contiguous:
             return _buffer(view, x)
-        _require_apart(view)
-        return _copied(view, x)._replace(given=x, copied=True)
+        _require_no_overlap(view)
+        return _contiguous_copy(view, x)._replace(given=x, copied=True)
 
     @staticmethod
     def describe(made: Any) -> Buffer:
@@ -53,7 +53,7 @@ class DeviceKind:
     @staticmethod
     def empty(like: Any, shape: Shape) -> Any:
         view = _view(like)
-        _place(view, like).refuse_capture("a call's result")  # capture forbids allocation too
+        _location(view, like).refuse_capture("allocation of a result")  # not allowed during capture
         return array.empty(shape, view.dtype, _device_of(view, like), _stream_of(like))
 
     @staticmethod
@@ -77,10 +77,10 @@ class DeviceKind:
     @staticmethod
     def assign(target: Any, source: Any) -> None:
         view, made = _view(target), _view(source)
-        place = _place(view, target)
-        place.arrange(view, _place(made, source), made)
-        if place.waits:
-            _core.device_copy(place.device, 0, 0, 0, place.now(), True)
+        location = _location(view, target)
+        location.arrange(view, _location(made, source), made)
+        if location.host_waits:
+            _core.device_copy(location.device, 0, 0, 0, location.current_stream(), True)
 
 
 def _view(x: Any) -> dlpack.View:
@@ -98,74 +98,77 @@ def _view(x: Any) -> dlpack.View:
 def _dtype(interface: dict[str, Any], x: Any) -> np.dtype[Any]:
     """Returns the dtype of an array.
 
-    The interface describes dtypes without a NumPy type code (bfloat16, pairs) as bytes; the array's `dtype` is exact.
+    The interface describes dtypes without a NumPy type code (bfloat16, pairs) as bytes; the array's
+    `dtype` is exact.
     """
     dtype = np.dtype(interface["typestr"])
     if dtype.kind != "V":
         return dtype
     try:
-        told: np.dtype[Any] = np.dtype(getattr(x, "dtype", None) or interface["descr"])
+        exact_dtype: np.dtype[Any] = np.dtype(getattr(x, "dtype", None) or interface["descr"])
     except (KeyError, TypeError):
         return dtype
-    return told if told.itemsize == dtype.itemsize else dtype
+    return exact_dtype if exact_dtype.itemsize == dtype.itemsize else dtype
 
 
 def _source(view: dlpack.View, x: Any) -> Buffer:
-    return _buffer(view, x) if view.contiguous else _copied(view, x)
+    return _buffer(view, x) if view.contiguous else _contiguous_copy(view, x)
 
 
-def _copied(view: dlpack.View, x: Any) -> Buffer:
-    """Returns the buffer of a C-contiguous copy, made in stream order after the pending work on the array.
+def _contiguous_copy(view: dlpack.View, x: Any) -> Buffer:
+    """Returns the buffer of a C-contiguous copy, made after the pending work on the array.
 
     The copy has the array's stream, so waiting for the array waits for the copy too.
     """
     numpy_kind.dtype_index(view.dtype)  # raises before anything is copied
-    place = _place(view, x)
-    place.refuse_capture("an array that is not C-contiguous")
-    made = array.empty(view.shape, view.dtype, place.device, _stream_of(x))
+    location = _location(view, x)
+    location.refuse_capture("copy of an array that is not C-contiguous")
+    made = array.empty(view.shape, view.dtype, location.device, _stream_of(x))
     copy = _view(made)
-    its = _place(copy, made)
-    its.arrange(copy, place, view)
-    return _buffer(copy, made)._replace(place=its._replace(now=place.now, waits=place.waits))
+    copy_location = _location(copy, made)
+    copy_location.arrange(copy, location, view)
+    return _buffer(copy, made)._replace(
+        place=copy_location._replace(current_stream=location.current_stream, host_waits=location.host_waits)
+    )
 
 
-def _require_apart(view: dlpack.View) -> None:
-    reach = view.dtype.itemsize
+def _require_no_overlap(view: dlpack.View) -> None:
+    end = view.dtype.itemsize
     for step, length in sorted((abs(step), length) for step, length in zip(view.strides, view.shape, strict=True)):
-        if length > 1 and step < reach:
-            raise ValueError("elements of the array to write lie over each other")
-        reach += step * (length - 1)
+        if length > 1 and step < end:
+            raise ValueError("elements of the output array overlap in memory")
+        end += step * (length - 1)
 
 
-def _place(view: dlpack.View, given: Any) -> MemoryLocation:
-    return MemoryLocation(_device_of(view, given), view.stream, lambda: _stream_of(given), not _tells_stream(given))
+def _location(view: dlpack.View, given: Any) -> MemoryLocation:
+    return MemoryLocation(_device_of(view, given), view.stream, lambda: _stream_of(given), not _names_stream(given))
 
 
 def _buffer(view: dlpack.View, given: Any) -> Buffer:
     count = math.prod(view.shape)
     index = numpy_kind.dtype_index(view.dtype)
-    place = _place(view, given)
+    location = _location(view, given)
     if index == buffers.MOVES_ONLY:
         width = view.dtype.itemsize
-        shown = Buffer(
+        buffer = Buffer(
             view.address, count * width, buffers.BYTES, width, view.shape, given, DeviceKind, str(view.dtype)
         )
     else:
-        shown = Buffer(view.address, count, index, 1, view.shape, given, DeviceKind, _core.DTYPES[index])
-    return shown._replace(given=given, place=place, keeps=view.owner)
+        buffer = Buffer(view.address, count, index, 1, view.shape, given, DeviceKind, _core.DTYPES[index])
+    return buffer._replace(given=given, place=location, keeps=view.owner)
 
 
 def _device_of(view: dlpack.View, x: Any) -> int:
-    """Returns the ordinal of the array's GPU; for an array without elements, its `device` or this rank's GPU."""
+    """Returns the ordinal of the array's GPU. An empty array: its `device`, or this rank's GPU."""
     if math.prod(view.shape) > 0:
-        return devices.holds(view.address)
+        return devices.device_of_address(view.address)
     device = getattr(x, "device", None)
     device = getattr(device, "id", device)  # CuPy's `device` is an object with an `id`
     return device if isinstance(device, int) else devices.of_this_rank()
 
 
-def _tells_stream(x: Any) -> bool:
-    """Returns True if the array names its stream. DLPack producers do not: they make the consumer's stream wait."""
+def _names_stream(x: Any) -> bool:
+    """Returns True if the array names its stream. DLPack arrays name none."""
     return (getattr(x, "__cuda_array_interface__", None) or {}).get("stream") is not None
 
 

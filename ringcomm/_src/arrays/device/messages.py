@@ -1,7 +1,8 @@
 """Point-to-point messages of arrays in a GPU's memory, staged through host memory.
 
-A sent array is copied to the host first. A received message is stored in host memory and copied to the device by the
-wait for the receive. That copy runs on the current stream, after earlier work on the array, and the host waits for it.
+A sent array is copied to the host first. A received message is stored in host memory and copied to
+the device by the wait for the receive. That copy runs on the current stream, after earlier work on
+the array, and the host waits for it.
 """
 
 from __future__ import annotations
@@ -21,67 +22,70 @@ def nbytes_of(buffer: Buffer) -> int:
     return buffer.count * _core.ITEM_SIZES[buffer.dtype]
 
 
-def on_host(buffer: Buffer) -> np.ndarray[Any, Any]:
-    """Returns the bytes of a device's buffer, uint8 [nbytes]; the host waits for the pending work of its stream."""
+def copy_to_host(buffer: Buffer) -> np.ndarray[Any, Any]:
+    """Returns the bytes of a device's buffer, uint8 [nbytes]; waits for pending work on it."""
     assert buffer.place is not None
     host = np.empty(nbytes_of(buffer), np.uint8)
     buffer.place.read(buffer.address, host.ctypes.data, host.nbytes)
     return host
 
 
-class OnDevice(Exception):
-    """Raised for a receive into an array on a device; `landing` is the host memory to receive into instead."""
+class NeedsStaging(Exception):
+    """Raised for a receive into a device's array; `staging` is host memory to receive into."""
 
     def __init__(self, buffer: Buffer) -> None:
-        super().__init__("the array to receive into lies on a GPU")
-        self.landing = Landing(buffer)
+        super().__init__("the array to receive into is on a GPU")
+        self.staging = StagingBuffer(buffer)
 
 
-class Landing:
+class StagingBuffer:
     """Host memory that a message is received into, and the device buffer that it is copied to."""
 
     def __init__(self, buffer: Buffer) -> None:
         assert buffer.place is not None
         self.host = np.empty(nbytes_of(buffer), np.uint8)
-        self._buffer, self._place = buffer, buffer.place
-        stream = self._place.now() if self._place.stream is None else self._place.stream
-        self._before = _core.DeviceOrder(self._place.device, [stream])
+        self._buffer, self._location = buffer, buffer.place
+        stream = self._location.current_stream() if self._location.stream is None else self._location.stream
+        self._pending_work = _core.DeviceOrder(self._location.device, [stream])
 
-    def arrived(self, status: Status) -> Status:
-        """Copies the received bytes to the device; none for a cancelled receive or one from PROC_NULL."""
+    def copy_to_device(self, status: Status) -> Status:
+        """Copies the received bytes to the device, if any, and returns `status`."""
         if status.nbytes > 0 and not status.cancelled:
-            self._before.hold(self._place.now())
-            self._place.write(self._buffer.address, self.host.ctypes.data, status.nbytes)
+            self._pending_work.hold(self._location.current_stream())
+            self._location.write(self._buffer.address, self.host.ctypes.data, status.nbytes)
         return status
 
 
 class DeviceMessageRequest:
     """A receive into an array of a GPU, with the methods of :class:`ringcomm.MessageRequest`."""
 
-    def __init__(self, request: MessageRequest, landing: Landing) -> None:
+    def __init__(self, request: MessageRequest, staging: StagingBuffer) -> None:
         self._request = request
-        self._landing: Landing | None = landing
-        self._arriving = threading.Lock()
+        self._staging: StagingBuffer | None = staging
+        self._copying = threading.Lock()
 
     def test(self) -> bool:
-        """Returns True if ``wait()`` would return, or raise, immediately; the message is then in the array."""
+        """Returns True if ``wait()`` would not block; the message is then in the array."""
         if not self._request.test():
             return False
-        with contextlib.suppress(Exception):  # wait() raises it
+        with contextlib.suppress(Exception):  # the caller's wait() raises the error
             self.wait()
         return True
 
     def wait(self, timeout: float | None = None) -> Status:
         """Blocks until the message is in the array, and returns the status.
 
-        Raises:
-            TimeoutError: the receive is not done after ``timeout`` seconds.
-            ringcomm.MismatchError: the message is longer than the array.
+        Raises
+        ------
+        TimeoutError
+            The receive is not done after ``timeout`` seconds.
+        ringcomm.MismatchError
+            The message is longer than the array.
         """
         status = self._request.wait(timeout)
-        with self._arriving:
-            landing, self._landing = self._landing, None
-            return status if landing is None else landing.arrived(status)
+        with self._copying:
+            staging, self._staging = self._staging, None
+            return status if staging is None else staging.copy_to_device(status)
 
     def cancel(self) -> bool:
         """Cancels the receive unless a message has matched it. Returns True if it was cancelled."""

@@ -1,4 +1,4 @@
-"""Values that the host must read, such as splits, given by callers as arrays of a GPU."""
+"""Values that the host must read, for example splits, if callers give GPU arrays."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ringcomm._src.base.errors import UnsupportedError
 
 
 def host_copy(x: Any) -> Any:
-    """Returns a host copy of an array of a GPU (a CPU tensor for torch); returns any other object unchanged."""
-    if isinstance(x, np.ndarray) or not numpy_kind.elsewhere(x):
+    """Returns a host copy of a GPU's array (torch: a CPU tensor); other objects unchanged."""
+    if isinstance(x, np.ndarray) or not numpy_kind.is_device_array(x):
         return x
     if hasattr(x, "cpu"):
         return x.detach().cpu()
     return numpy_kind.device_kind().to_host(x)
 
 
-def refuse_elsewhere(x: Any, what: str) -> None:
+def require_host_memory(x: Any, what: str) -> None:
     """Raises UnsupportedError for an array of a GPU."""
-    if not isinstance(x, np.ndarray) and numpy_kind.elsewhere(x):
+    if not isinstance(x, np.ndarray) and numpy_kind.is_device_array(x):
         raise UnsupportedError(
-            f"{what} takes arrays in the host's memory, and this {type(x).__name__} lies on a GPU: give a NumPy array"
+            f"{what} needs arrays in host memory, but this {type(x).__name__} is on a GPU: give a NumPy array"
         )

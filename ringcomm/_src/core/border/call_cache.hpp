@@ -42,9 +42,9 @@ class ArrayKind {
            PyArray_NDIM(array) == dimensions_ && std::equal(shape_, shape_ + dimensions_, PyArray_DIMS(array));
   }
   void forget() { type_ = nullptr; }
-  // Learns the kind of `array`, which may be None, but with this shape.
+  // Stores the type and dtype of `array`, which may be None, and the shape `shape`.
   void learn(PyObject* array, const std::vector<Py_ssize_t>& shape) {
-    descr_.hold(array == Py_None ? nullptr : dtype_of(array));  // keeps its address from being reused
+    descr_.hold(array == Py_None ? nullptr : dtype_of(array));  // keeps the dtype's address from being reused
     dimensions_ = static_cast<int>(shape.size());
     std::copy(shape.begin(), shape.end(), shape_);
     type_ = Py_TYPE(array);
@@ -79,9 +79,9 @@ struct CachedCall {
   bool exchanges = false;
   std::vector<std::int64_t> cache_key;  // numbers from the caller that the call depends on
   std::vector<std::int64_t> sent, expected, received;
-  std::uint64_t numbers = 0;  // expectation() of these entries
+  std::uint64_t numbers = 0;  // result of expectation()
 
-  // Returns a hash of the expected numbers; 0 if they do not determine those of the other ranks.
+  // Returns a hash of the expected numbers; 0 if they do not determine what other ranks expect.
   std::uint64_t expectation() const {
     const auto other = [&](std::int64_t number) { return number != expected[0]; };
     if (exchange.collective == Collective::alltoall &&
@@ -94,7 +94,8 @@ struct CachedCall {
     }
     return hash | 1;
   }
-  // Returns the exchange, with the call `follows`, for which it is, as its speculation.
+  // Returns the exchange. If `numbers` is not 0, the call `follows`, which needs the exchanged
+  // numbers, is the speculation of the exchange.
   Call exchange_call(Call& follows, Speculation& speculation) {
     Call made = exchange;
     if (speculation.numbers = numbers; numbers != 0) {
@@ -130,7 +131,7 @@ inline void run_cached(Channel& channel, const CachedCall& cached, const char* i
   channel.run(cached.cached_call(input, output, op, root, pre, post), interrupted);
 }
 
-// Runs the exchange before a call. Returns true if the call ran within it.
+// Runs the exchange before a call. Returns true if the call ran within the exchange.
 inline bool run_exchange(Channel& channel, CachedCall& cached, const char* input, char* output, int op, int root,
                          double pre, double post, bool (*interrupted)()) {
   Speculation speculation;

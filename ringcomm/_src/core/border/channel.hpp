@@ -40,6 +40,6 @@ inline void run_messages(Channel& channel, const Schedule& borrowed, std::uintpt
   const Layout layout = Layout::even(reinterpret_cast<void*>(data), nbytes, schedule->blocks, 1, segment);
   const auto task =
       make_run_schedule(*context.transport, std::move(schedule), context.peers, layout, nullptr, context.tags, options);
-  run_call(*task, context, interrupted);
+  run_call(*task, name_of(borrowed.collective), context, interrupted);
 }
 }  // namespace ringcomm_border

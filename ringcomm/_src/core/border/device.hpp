@@ -49,7 +49,7 @@ inline void device_arrange(int device, std::uintptr_t to, const std::vector<std:
   Launcher(Device::get(device))
       .arrange(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), dimensions, size, stream_of(stream));
 }
-// Copies arrays, each from one address to another, with one kernel for the maximum number it takes.
+// Copies arrays, each from one address to another. One kernel copies up to 128 arrays.
 inline void device_pack(int device, const std::vector<std::uintptr_t>& from, const std::vector<std::uintptr_t>& to,
                         const std::vector<std::size_t>& counts, int dtype, std::uintptr_t stream) {
   std::vector<gpu::Tensor> tensors;
@@ -65,8 +65,8 @@ inline int device_of(std::uintptr_t data) {
   int ordinal = -1;
   const CuResult result = driver.pointer_attribute(&type, kMemoryType, data);
   if (result == kCuInvalidValue || (result == 0 && type != kDeviceMemory)) return -1;
-  driver.check(result, "tell where memory lies");
-  driver.check(driver.pointer_attribute(&ordinal, kOrdinal, data), "tell where memory lies");
+  driver.check(result, "find the device of an address");
+  driver.check(driver.pointer_attribute(&ordinal, kOrdinal, data), "find the device of an address");
   return ordinal;
 }
 inline bool capturing(int device, std::uintptr_t stream) {

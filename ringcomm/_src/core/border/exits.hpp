@@ -5,9 +5,9 @@
 // When no handler is left, Python takes the number out of the exception, destroys the exception,
 // and then runs atexit's functions. It does not set `sys.last_value`, and Py_AtExit's functions get
 // no argument. Rejected alternatives:
-// - A replacement of `sys.exit` (used before Python 3.12, for another reason) misses
-//   `raise SystemExit(1)`. It cannot distinguish an exit that the script catches from one that ends
-//   the script.
+// - A replacement of `sys.exit` is not called by `raise SystemExit(1)`. It cannot distinguish an
+//   exit that the script catches from one that ends the script. (Before Python 3.12,
+//   process/exits.py replaces `sys.exit`, but only so that this code gets an exception object.)
 // - With a wrapper around the script, users must start their scripts differently.
 // - RankLeftError, which peers get without this code, is raised only when a peer needs this rank.
 //
@@ -15,7 +15,7 @@
 // the main thread destroys while no Python frame runs is the one that ends the interpreter. The
 // code searches for the destructor's slot. If CPython stores it elsewhere, nothing is replaced, and
 // peers get RankLeftError. Every other SystemExit costs two comparisons. tests/ranks/test_exits.py
-// checks it for each Python version of the test matrix.
+// checks this code for each Python version of the test matrix.
 #pragma once
 
 #include <Python.h>

@@ -53,9 +53,9 @@ inline int adopt_result(void* context, int index, int dtype, const std::int64_t*
 }
 inline std::vector<Result> run_graph_op(GraphOp& graph_op, const std::vector<Given>& given) {
   std::vector<ringcomm_array> inputs;
-  for (const Given& one : given) {
-    inputs.push_back(
-        {reinterpret_cast<const void*>(one.data), one.dims.data(), static_cast<int>(one.dims.size()), one.dtype});
+  for (const Given& array : given) {
+    inputs.push_back({reinterpret_cast<const void*>(array.data), array.dims.data(), static_cast<int>(array.dims.size()),
+                      array.dtype});
   }
   std::vector<Result> results;
   graph_op.run({&results, static_cast<int>(inputs.size()), inputs.data(), allocate_result, adopt_result, nullptr});
@@ -71,9 +71,9 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
     PyObject* shape = PyTuple_New(array.rank);
     for (int k = 0; shape && k < array.rank; ++k) PyTuple_SetItem(shape, k, PyLong_FromLongLong(array.dims[k]));
     const auto address = static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(array.data));
-    PyObject* one = shape ? Py_BuildValue("(KiN)", address, array.dtype, shape) : nullptr;
-    if (!one) Py_CLEAR(arrays);
-    if (arrays) PyList_SetItem(arrays, i, one);
+    PyObject* item = shape ? Py_BuildValue("(KiN)", address, array.dtype, shape) : nullptr;
+    if (!item) Py_CLEAR(arrays);
+    if (arrays) PyList_SetItem(arrays, i, item);
   }
   PyObject* result =
       arrays ? PyObject_CallFunction(function, "KN", static_cast<unsigned long long>(number), arrays) : nullptr;
@@ -91,11 +91,11 @@ inline void call_look(PyObject* function, std::uint64_t number, const ringcomm_r
   const char* utf8 = text ? PyUnicode_AsUTF8AndSize(text, nullptr) : nullptr;
   const std::string what = utf8 ? utf8 : "the comparison of replicas failed";
   PyErr_Clear();
-  for (PyObject* one : {type, value, trace, text}) Py_XDECREF(one);
+  for (PyObject* item : {type, value, trace, text}) Py_XDECREF(item);
   PyGILState_Release(state);
   throw Error(kind, what);
 }
-inline void set_look(GraphOpSpec& spec, PyObject* function) {  // never freed, as graphs are not
+inline void set_look(GraphOpSpec& spec, PyObject* function) {  // not released: graphs are never freed
   Py_INCREF(function);
   spec.look = [function](std::uint64_t number, const ringcomm_run& run) { call_look(function, number, run); };
 }

@@ -19,7 +19,7 @@ namespace ringcomm_border {
 
 class NumpyMemory {
  public:
-  // Returns a capsule with the handler. Every array that the handler allocated keeps it alive.
+  // Returns a capsule with the handler. Arrays that the handler allocated keep the capsule alive.
   static PyObject* make(std::shared_ptr<ringcomm::Node> node) {
     auto* const memory = new NumpyMemory(std::move(node));
     PyObject* const capsule = PyCapsule_New(&memory->handler_, "mem_handler", destroy);

@@ -61,9 +61,9 @@ inline std::shared_ptr<PointToPoint> point_to_point(int rank, int size, std::sha
       rank, size, std::move(node), std::move(on_host), std::move(transport), first_tag, piece,
       helper_of(std::move(worker)), true, attended, spin_ns, stall_warn_seconds, std::move(account)});
 }
-// The users of a request's memory after an error.
+// Describes what may still use a failed request's memory.
 struct Remains {
-  bool lent = false;                               // MPI or a peer, forever
+  bool lent = false;                               // MPI or a peer may use it forever
   std::vector<std::shared_ptr<Request>> requests;  // requests that use it until they are done
   void add(const Request& request) {
     lent |= request.lent;

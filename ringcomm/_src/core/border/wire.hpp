@@ -32,7 +32,7 @@ inline double wire_ratio(std::uint64_t code, int dtype) {
 // does not encode this dtype.
 inline std::shared_ptr<Codec> codec(std::uint64_t code, int dtype, std::shared_ptr<Feedback> feedback) {
   std::shared_ptr<Codec> made = make_codec(Wire::of(code), static_cast<DType>(dtype), feedback.get());
-  if (!made) throw Error(ErrorKind::invalid, text_of(Wire::of(code)) + " makes nothing shorter of this dtype");
+  if (!made) throw Error(ErrorKind::invalid, text_of(Wire::of(code)) + " does not shorten elements of this dtype");
   Codec* const it = made.get();
   return {it, [made = std::move(made), feedback = std::move(feedback)](Codec*) {}};
 }

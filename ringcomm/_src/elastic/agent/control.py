@@ -15,7 +15,7 @@ class Control:
     """JSON messages over TCP between two processes that know a key."""
 
     def __init__(self, connection: socket.socket, key: bytes, driver: bool) -> None:
-        """Authenticates both ends, and waits for that.
+        """Authenticates both ends, and blocks until this is done.
 
         Raises OSError, EOFError or AuthenticationError if the other end does not belong to the job.
         """

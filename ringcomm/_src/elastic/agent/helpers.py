@@ -1,4 +1,4 @@
-"""The proxies of an MPI launcher on this host: the agent starts them in place of ssh.
+"""Starts an MPI launcher's helpers: processes on this host that it would start by ssh.
 
 The driver requests a helper when a launcher runs the shim (shim.py).
 """
@@ -14,7 +14,7 @@ from ringcomm._src.elastic.agent.processes import as_shell, in_own_session, sign
 
 
 class Helpers:
-    """The running helpers, by the driver's numbers. `verbose`: show their output."""
+    """The running helpers; the driver numbers them. `verbose`: show their output."""
 
     def __init__(self, verbose: bool) -> None:
         self._all: dict[int, subprocess.Popen[bytes]] = {}
@@ -47,17 +47,17 @@ class Helpers:
 
 
 def descendants(pid: int) -> list[int]:
-    """Returns the processes that descend from this one."""
+    """Returns all descendants of a process."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, IndexError):
                 parents[int(name)] = int(stat_of(int(name))[1])
     found: list[int] = []
-    left = [pid]
-    while left:
-        parent = left.pop()
-        children = [child for child, its in parents.items() if its == parent]
+    unvisited = [pid]
+    while unvisited:
+        parent = unvisited.pop()
+        children = [child for child, parent_of_child in parents.items() if parent_of_child == parent]
         found += children
-        left += children
+        unvisited += children
     return found

@@ -16,7 +16,7 @@ from typing import Any
 Message = dict[str, Any]
 
 _LENGTH = struct.Struct("=I")
-_MOST_FDS = 8
+_MAX_FDS = 8
 
 
 class Peer:
@@ -41,7 +41,7 @@ class Peer:
         socket.send_fds(self._socket, [_LENGTH.pack(len(data))], fds)
         self._socket.sendall(data)
 
-    def tell(self, message: Message) -> None:
+    def try_send(self, message: Message) -> None:
         """Sends a message, and ignores that the other end may be closed."""
         with contextlib.suppress(OSError):
             self.send(message)
@@ -49,7 +49,7 @@ class Peer:
     def receive(self) -> tuple[Message, list[int]]:
         """Receives a message. Raises EOFError when the other end is closed."""
         try:
-            head, fds, _, _ = socket.recv_fds(self._socket, _LENGTH.size, _MOST_FDS, socket.MSG_WAITALL)
+            head, fds, _, _ = socket.recv_fds(self._socket, _LENGTH.size, _MAX_FDS, socket.MSG_WAITALL)
             if len(head) < _LENGTH.size:
                 raise EOFError
             (left,), chunks = _LENGTH.unpack(head), []

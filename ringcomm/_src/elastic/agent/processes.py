@@ -26,7 +26,7 @@ def outlive_parent() -> None:
 
 
 def in_own_session() -> None:
-    """Prepares a child between fork and exec: it gets signals from its parent only, and dies with its parent."""
+    """Prepares a child after fork: only its parent signals it, and it dies with its parent."""
     os.setsid()
     die_with_parent()
 
@@ -43,7 +43,7 @@ def signal_group(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def wake_at_signals() -> tuple[int, int]:
-    """Returns a pipe that becomes readable when a child ends, or a signal with a handler arrives."""
+    """Returns a pipe that is readable when a child has ended, or a handled signal arrived."""
     wakeup, alarm = os.pipe()
     for end in (wakeup, alarm):
         os.set_blocking(end, False)
@@ -53,15 +53,18 @@ def wake_at_signals() -> tuple[int, int]:
 
 
 def stat_of(pid: int) -> list[str]:
-    """Returns a process's state, parent and the further fields of its stat. Raises OSError if it does not exist."""
+    """Returns the fields of /proc/PID/stat, starting with the state of the process.
+
+    Raises OSError if the process has ended.
+    """
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
 
 
 def loaded_modules() -> list[str]:
     """Returns the modules of installed packages that this process has imported."""
-    places = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
-    return [name for name, place in places if "site-packages" in place or "dist-packages" in place]
+    paths = ((name, getattr(module, "__file__", None) or "") for name, module in list(sys.modules.items()))
+    return [name for name, path in paths if "site-packages" in path or "dist-packages" in path]
 
 
 def as_shell(status: int) -> int:

@@ -1,4 +1,4 @@
-"""Constants shared by trainers, agents and the driver: variables, a trainer's progress, and causes of its end."""
+"""Constants of trainers, agents and the driver: variables, progress, and causes of a rank's end."""
 
 # Environment variables of a rank of an elastic job.
 ADDRESS = "RINGCOMM_ELASTIC"  # address of the host's agent

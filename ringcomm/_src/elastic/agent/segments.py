@@ -1,7 +1,8 @@
-"""Removes files of an MPI's shared memory that no process uses. A rank that is killed leaves its files behind.
+"""Removes files of an MPI's shared memory that no process uses: killed ranks leave their files.
 
-A rank may be killed before its files are known. So the test is that no process has it open or
-mapped, in this job or container or in another one. Only then the kernel grants a lease on the file.
+A rank may be killed before its files are known, so there is no list of files. A file is removed if
+no process of any job or container has it open or mapped. The test is a lease on the file, which the
+kernel grants in this case only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def _remove_if_orphan(path: str) -> None:
     """Removes the file. Raises OSError if a process uses it."""
     fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
-        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # if another process opens it; ignored by default
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)  # sent if another process opens the file; ignored by default
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
         os.unlink(path)
     finally:

@@ -1,6 +1,7 @@
-"""Replaces ssh when an MPI launcher starts its helper on another host: that host's agent starts it.
+"""Replaces ssh for an MPI launcher: the agent of the other host starts the launcher's helper.
 
-``shim.py [options] HOST COMMAND ...``, as ssh. It ends when the helper does, with its status.
+Usage, as for ssh: ``shim.py [options] HOST COMMAND ...``. The shim ends when the helper ends, with
+the helper's exit status.
 """
 
 from __future__ import annotations

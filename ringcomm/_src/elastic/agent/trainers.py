@@ -16,7 +16,7 @@ from ringcomm._src.elastic.agent.processes import in_own_session, signal_group, 
 from ringcomm._src.elastic.agent.protocol import ORDER, OWN, STOPPED, STUB
 from ringcomm._src.elastic.agent.zygotes import Zygotes
 
-_STOPPED_LOOKS = 2  # consecutive checks that must find a rank stopped
+_STOPPED_CHECKS = 2  # consecutive checks that must find a rank stopped
 
 
 @dataclass
@@ -24,15 +24,15 @@ class Trainer:
     rank: int
     generation: int
     stub: Peer
-    how: Message  # command, env, cwd, more, cores
-    fds: list[int] = field(default_factory=list)  # 0, 1, 2 and those of how["more"], until the start
+    request: Message  # command, env, cwd, more, cores
+    fds: list[int] = field(default_factory=list)  # 0, 1, 2 and those of request["more"]; empty after the start
     pid: int = 0
     zygote: Peer | None = None  # the zygote that forks it
     cold: subprocess.Popen[bytes] | None = None
     status: int | None = None  # as subprocess's return code
     cause: str = OWN
-    said: str = ""  # its last report of progress
-    stopped: int = 0
+    progress: str = ""  # its last report of progress
+    stopped_checks: int = 0
 
     def kill(self, cause: str) -> None:
         if self.status is None:
@@ -54,7 +54,7 @@ class Trainers:
         self._refused = -1  # generations up to this one are over, and are refused
 
     def living(self) -> list[Trainer]:
-        return [one for one in self._all if one.status is None]
+        return [trainer for trainer in self._all if trainer.status is None]
 
     def start(self, message: Message, fds: list[int], stub: Peer) -> None:
         """Starts the rank that a stub requests.
@@ -62,117 +62,123 @@ class Trainers:
         The message has its command. `fds` are its descriptors 0, 1, 2 and those that the variables
         in message["more"] name.
         """
-        one = Trainer(message["rank"], message["generation"], stub, message, fds)
-        if one.generation <= self._refused:
-            one.close_fds()
-            stub.tell({"ended": 1, "go": True})
+        trainer = Trainer(message["rank"], message["generation"], stub, message, fds)
+        if trainer.generation <= self._refused:
+            trainer.close_fds()
+            stub.try_send({"ended": 1, "go": True})
             return
-        self._all.append(one)
-        self._zygotes.start(one)
+        self._all.append(trainer)
+        self._zygotes.start(trainer)
 
-    def fork(self, zygote: Peer, one: Trainer) -> None:
-        if one.cause != OWN:  # killed while it waited for the zygote
-            self._end(one, 1)
+    def fork(self, zygote: Peer, trainer: Trainer) -> None:
+        if trainer.cause != OWN:  # killed while it waited for the zygote
+            self._end(trainer, 1)
             return
-        zygote.send({"start": one.how, "rank": one.rank, "generation": one.generation}, one.fds)
-        one.zygote = zygote
-        one.close_fds()
+        zygote.send({"start": trainer.request, "rank": trainer.rank, "generation": trainer.generation}, trainer.fds)
+        trainer.zygote = zygote
+        trainer.close_fds()
 
     def forked(self, message: Message) -> None:
         """Records the process of a trainer that a zygote has forked."""
-        for one in self._all:
-            if (one.rank, one.generation) == (message["rank"], message["generation"]):
-                one.pid = message["forked"]
-                if one.cause != OWN:  # killed while the zygote forked it
-                    one.kill(one.cause)
+        for trainer in self._all:
+            if (trainer.rank, trainer.generation) == (message["rank"], message["generation"]):
+                trainer.pid = message["forked"]
+                if trainer.cause != OWN:  # killed while the zygote forked it
+                    trainer.kill(trainer.cause)
 
-    def start_cold(self, one: Trainer) -> None:
+    def start_cold(self, trainer: Trainer) -> None:
         """Starts a trainer without a zygote: a new interpreter, or any other command."""
-        if one.cause != OWN:
-            self._end(one, 1)
+        if trainer.cause != OWN:
+            self._end(trainer, 1)
             return
-        fds = list(one.fds)
-        environment = one.how["env"] | {name: str(fd) for name, fd in zip(one.how["more"], fds[3:], strict=True)}
+        fds = list(trainer.fds)
+        environment = trainer.request["env"] | {
+            name: str(fd) for name, fd in zip(trainer.request["more"], fds[3:], strict=True)
+        }
 
         def in_child() -> None:
             in_own_session()
-            os.sched_setaffinity(0, one.how["cores"])
+            os.sched_setaffinity(0, trainer.request["cores"])
             for number in range(3):
                 os.dup2(fds[number], number)
 
         try:
-            one.cold = subprocess.Popen(
-                one.how["command"], cwd=one.how["cwd"], env=environment, preexec_fn=in_child, pass_fds=fds[3:]
+            trainer.cold = subprocess.Popen(
+                trainer.request["command"],
+                cwd=trainer.request["cwd"],
+                env=environment,
+                preexec_fn=in_child,
+                pass_fds=fds[3:],
             )
-            one.pid = one.cold.pid
+            trainer.pid = trainer.cold.pid
         except (OSError, subprocess.SubprocessError) as error:
-            one.said = str(error)
-            self._end(one, 127)
-        one.close_fds()
+            trainer.progress = str(error)
+            self._end(trainer, 127)
+        trainer.close_fds()
 
     # ---- their ends --------------------------------------------------------------------------------------------------
     def reap_cold(self) -> None:
-        for one in self.living():
-            if one.cold is not None and (status := one.cold.poll()) is not None:
-                self._end(one, status)
+        for trainer in self.living():
+            if trainer.cold is not None and (status := trainer.cold.poll()) is not None:
+                self._end(trainer, status)
 
     def ended(self, pid: int, status: int) -> None:
         """Records the end of a trainer that a zygote has reported."""
-        for one in self.living():
-            if one.pid == pid:
-                self._end(one, status)
+        for trainer in self.living():
+            if trainer.pid == pid:
+                self._end(trainer, status)
 
     def zygote_lost(self, zygote: Peer) -> None:
-        """Ends the trainers of a zygote that is lost: its children die with it, and requested forks do not happen."""
-        for one in self.living():
-            if one.zygote is zygote:
-                one.cause = ORDER
-                self._end(one, -signal.SIGKILL)
+        """Ends the trainers of a dead zygote: they died with it, or were not forked."""
+        for trainer in self.living():
+            if trainer.zygote is zygote:
+                trainer.cause = ORDER
+                self._end(trainer, -signal.SIGKILL)
 
-    def _end(self, one: Trainer, status: int) -> None:
-        one.close_fds()
-        one.status = status
-        if one.pid:  # kills processes that the trainer has started and left
-            signal_group(one.pid)
-        one.stub.tell({"ended": status, "go": status == 0})
-        self._ended(one)
+    def _end(self, trainer: Trainer, status: int) -> None:
+        trainer.close_fds()
+        trainer.status = status
+        if trainer.pid:  # kills processes that the trainer has started and left
+            signal_group(trainer.pid)
+        trainer.stub.try_send({"ended": status, "go": status == 0})
+        self._ended(trainer)
 
-    def said(self, group: int, said: str) -> Trainer | None:
-        """Records progress that a process of this group reports: a trainer, or a process that it has started."""
-        one = next((one for one in self.living() if one.pid == group), None)
-        if one is not None:
-            one.said = said
-        return one
+    def record_progress(self, group: int, progress: str) -> Trainer | None:
+        """Records progress that a trainer, or a process that it has started, reports."""
+        trainer = next((trainer for trainer in self.living() if trainer.pid == group), None)
+        if trainer is not None:
+            trainer.progress = progress
+        return trainer
 
-    def stub_gone(self, stub: Peer) -> None:
-        for one in self._all:
-            if one.stub is stub:
-                one.kill(STUB)
+    def stub_closed(self, stub: Peer) -> None:
+        for trainer in self._all:
+            if trainer.stub is stub:
+                trainer.kill(STUB)
 
     def signal(self, stub: Peer, number: int) -> None:
-        for one in self.living():
-            if one.stub is stub and one.pid:
-                signal_group(one.pid, number)
+        for trainer in self.living():
+            if trainer.stub is stub and trainer.pid:
+                signal_group(trainer.pid, number)
 
-    def look_for_stopped(self) -> None:
-        for one in self.living():
-            one.stopped = one.stopped + 1 if one.pid and _is_stopped(one.pid) else 0
-            if one.stopped >= _STOPPED_LOOKS:
-                one.kill(STOPPED)
+    def kill_stopped(self) -> None:
+        for trainer in self.living():
+            trainer.stopped_checks = trainer.stopped_checks + 1 if trainer.pid and _is_stopped(trainer.pid) else 0
+            if trainer.stopped_checks >= _STOPPED_CHECKS:
+                trainer.kill(STOPPED)
 
     def kill(self, generation: int) -> None:
-        """Kills the trainers of the generations up to this one, and refuses later starts in them."""
+        """Kills the trainers of the generations up to this one, and refuses later starts."""
         self._refused = max(self._refused, generation)
-        for one in self._all:
-            if one.generation <= generation:
-                one.kill(ORDER)
+        for trainer in self._all:
+            if trainer.generation <= generation:
+                trainer.kill(ORDER)
 
     def clear(self, generation: int) -> None:
         """Forgets the generations up to this one, which are over. Their stubs may end."""
-        mine = [one for one in self._all if one.generation <= generation]
-        self._all = [one for one in self._all if one.generation > generation]
-        for one in mine:
-            one.stub.tell({"ended": one.status, "go": True})
+        over = [trainer for trainer in self._all if trainer.generation <= generation]
+        self._all = [trainer for trainer in self._all if trainer.generation > generation]
+        for trainer in over:
+            trainer.stub.try_send({"ended": trainer.status, "go": True})
 
 
 def _is_stopped(pid: int) -> bool:

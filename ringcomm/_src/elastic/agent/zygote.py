@@ -1,4 +1,4 @@
-"""The zygote: an interpreter that has imported the program's modules, and forks a rank when the agent asks.
+"""The zygote: an interpreter with the program's modules, which forks ranks for the agent.
 
 It uses neither MPI nor threads: both begin in the child.
 """
@@ -35,17 +35,17 @@ from ringcomm._src.elastic.agent.segments import remove_orphans
 
 _WITH_BLAS = ("scipy", "sklearn", "skimage", "statsmodels")  # SciPy has a separate OpenBLAS
 # Not imported here: their behaviour depends on variables that a program may set before the import.
-_LEFT_ALONE = ("tensorflow", "jax", "jaxlib", "keras", "horovod", "cupy")
+_NOT_PRELOADED = ("tensorflow", "jax", "jaxlib", "keras", "horovod", "cupy")
 
 
 def main() -> None:
-    """Runs a zygote. It returns in children only, when their program returns."""
+    """Runs a zygote. In a child that the zygote has forked, runs the program."""
     peer = Peer(socket.socket(fileno=int(sys.argv[1])))
     message, _ = peer.receive()
     command, interpreter = message["command"], message["interpreter"]
     threads = _load(command[interpreter:], message["modules"])
     if threads:
-        peer.tell({"unfit": f"what {command[interpreter]} imports starts threads"})
+        peer.try_send({"unfit": f"imports of {command[interpreter]} start threads"})
         return
     gc.collect()
     gc.freeze()
@@ -57,7 +57,7 @@ def main() -> None:
 
 # ---- loading ---------------------------------------------------------------------------------------------------------
 def _load(program: list[str], modules: list[str]) -> int:
-    """Imports the modules that the program is expected to import. Returns the number of threads that this started.
+    """Imports the modules that the program probably imports. Returns the number of new threads.
 
     Threads of NumPy's and SciPy's OpenBLAS, which supports fork, do not count.
     """
@@ -71,7 +71,7 @@ def _load(program: list[str], modules: list[str]) -> int:
 
         load_only()
     for name in [*names, *modules]:
-        if name.partition(".")[0] not in _LEFT_ALONE:
+        if name.partition(".")[0] not in _NOT_PRELOADED:
             _import(name)
     _make_optimizer()
     return len(os.listdir("/proc/self/task")) - before
@@ -80,9 +80,9 @@ def _load(program: list[str], modules: list[str]) -> int:
 def _import(name: str) -> None:
     with (
         contextlib.suppress(BaseException),
-        open(os.devnull, "w") as nowhere,
-        contextlib.redirect_stderr(nowhere),
-        contextlib.redirect_stdout(nowhere),
+        open(os.devnull, "w") as null,
+        contextlib.redirect_stderr(null),
+        contextlib.redirect_stdout(null),
     ):
         importlib.import_module(name)
 
@@ -111,7 +111,7 @@ def _imports_of(program: list[str]) -> Iterator[str]:
     except (OSError, SyntaxError, ImportError, ValueError):
         return
     for node in ast.walk(tree):
-        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         for name in names:
@@ -126,16 +126,17 @@ def is_installed(name: str) -> bool:
         return True
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = sys.modules[top].__spec__ if top in sys.modules else find_spec(top)
-        places = [spec.origin or "", *(spec.submodule_search_locations or ())] if spec else []
-        return any("site-packages" in place or "dist-packages" in place for place in places)
+        origins = [spec.origin or "", *(spec.submodule_search_locations or ())] if spec else []
+        return any("site-packages" in origin or "dist-packages" in origin for origin in origins)
     return False
 
 
 # ---- forking ---------------------------------------------------------------------------------------------------------
 def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
-    """Forks until the agent closes the connection. In a child, returns the command and descriptors."""
-    outlive_parent()  # so that it can end its trainers and remove their files, even if the agent is killed
-    children, began, me = set[int](), time.time(), os.getpid()
+    """Forks until the agent disconnects. In a child, returns the command and descriptors."""
+    # If the agent is killed, the zygote must still end its children and remove their files.
+    outlive_parent()
+    children, start_time, own_pid = set[int](), time.time(), os.getpid()
     wakeup, alarm = wake_at_signals()
     while True:
         ready, _, _ = select.select([peer.fileno(), wakeup], [], [])
@@ -148,12 +149,12 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
         try:
             message, fds = peer.receive()
         except EOFError:
-            _end(children, began)
+            _end(children, start_time)
             return None
         pid = os.fork()
         if not pid:
             in_own_session()
-            if os.getppid() != me:  # the parent has died already
+            if os.getppid() != own_pid:  # the parent has died already
                 os._exit(1)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -164,35 +165,36 @@ def _serve(peer: Peer) -> tuple[Message, list[int]] | None:
         for fd in fds:
             os.close(fd)
         children.add(pid)
-        peer.tell({"forked": pid, "rank": message["rank"], "generation": message["generation"]})
+        peer.try_send({"forked": pid, "rank": message["rank"], "generation": message["generation"]})
 
 
-def _end(children: set[int], began: float) -> None:
+def _end(children: set[int], start_time: float) -> None:
     for pid in children:
         signal_group(pid)
     for pid in children:
         os.waitpid(pid, 0)
-    remove_orphans(began)
+    remove_orphans(start_time)
 
 
 def _reap(peer: Peer, children: set[int]) -> None:
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
             children.discard(found[0])
-            peer.tell({"ended": found[0], "status": os.waitstatus_to_exitcode(found[1])})
+            peer.try_send({"ended": found[0], "status": os.waitstatus_to_exitcode(found[1])})
 
 
 # ---- in the child ----------------------------------------------------------------------------------------------------
-def _become(how: Message, fds: list[int], interpreter: int) -> None:
+def _become(request: Message, fds: list[int], interpreter: int) -> None:
     for number in range(3):
         os.dup2(fds[number], number)
         os.close(fds[number])
     os.environ.clear()
-    # The stub's descriptor numbers may be in use here, by libraries that are loaded.
-    os.environ.update(how["env"] | {name: str(fd) for name, fd in zip(how["more"], fds[3:], strict=True)})
-    os.chdir(how["cwd"])
+    # The variables in request["more"] contain numbers of descriptors, as in the process that the
+    # launcher started. They get new numbers, because loaded libraries may use the old ones.
+    os.environ.update(request["env"] | {name: str(fd) for name, fd in zip(request["more"], fds[3:], strict=True)})
+    os.chdir(request["cwd"])
     with contextlib.suppress(OSError):
-        os.sched_setaffinity(0, how["cores"])
+        os.sched_setaffinity(0, request["cores"])
     random.seed()
     sys.modules["numpy"].random.seed()
     if "mpi4py.MPI" in sys.modules:
@@ -200,7 +202,7 @@ def _become(how: Message, fds: list[int], interpreter: int) -> None:
         mpi.Init_thread(mpi.THREAD_MULTIPLE if mpi4py_threads() else mpi.THREAD_SINGLE)
     _hide_this_file()
     try:
-        _run(how["command"][interpreter:])
+        _run(request["command"][interpreter:])
     except BaseException as error:
         _end_alone(error)
         raise
@@ -234,9 +236,9 @@ def _end_alone(error: BaseException) -> None:
     The finalization of MPI would wait for the other ranks, which wait in init().
     """
     ringcomm_process: Any = sys.modules.get("ringcomm._src.base.process")
-    runs = ringcomm_process is not None and ringcomm_process.rank_process is not None
-    well = isinstance(error, SystemExit) and error.code in (None, 0)
-    if runs or well or "mpi4py.MPI" not in sys.modules:
+    is_initialized = ringcomm_process is not None and ringcomm_process.rank_process is not None
+    succeeded = isinstance(error, SystemExit) and error.code in (None, 0)
+    if is_initialized or succeeded or "mpi4py.MPI" not in sys.modules:
         return
     status = error.code if isinstance(error, SystemExit) else 1
     if not isinstance(error, SystemExit):

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ringcomm._src.elastic.agent.host import BEATS
+from ringcomm._src.elastic.agent.host import HEARTBEATS
 from ringcomm._src.elastic.agent.processes import in_own_session
 from ringcomm._src.elastic.agent.protocol import ADDRESS
 from ringcomm._src.elastic.agent.shim import ADDRESS as SHIM_ADDRESS
@@ -31,19 +31,19 @@ from ringcomm._src.elastic.driver.driver import Driver
 from ringcomm._src.elastic.driver.limits import Limits
 from ringcomm._src.elastic.driver.membership import Membership
 from ringcomm._src.launch.hosts import Host, is_local
-from ringcomm._src.launch.job import Job, Line
-from ringcomm._src.launch.launched import Launched
-from ringcomm._src.launch.start import tagging
+from ringcomm._src.launch.job import CommandLine, Job
+from ringcomm._src.launch.launcher_process import LauncherProcess
+from ringcomm._src.launch.start import wrapper_command
 
-HERE = "localhost"
+LOCALHOST = "localhost"
 
 
 def is_elastic(options: argparse.Namespace) -> bool:
-    return any(it is not None for it in (options.min_np, options.max_np, options.restarts, options.snapshots))
+    return any(option is not None for option in (options.min_np, options.max_np, options.restarts, options.snapshots))
 
 
 def run(
-    options: argparse.Namespace, job: Job, hosts: list[Host], line_of: Callable[[Job], Line], use_srun: bool
+    options: argparse.Namespace, job: Job, hosts: list[Host], line_of: Callable[[Job], CommandLine], use_srun: bool
 ) -> int:
     """Runs an elastic job, and returns its exit status.
 
@@ -54,13 +54,13 @@ def run(
     if options.host_discovery_script:
         discovery = Discovery(options.host_discovery_script, options.slots_per_host, events)
         hosts = discovery.first()
-    hosts = hosts or [Host(HERE, options.num_proc or options.max_np or options.min_np)]
+    hosts = hosts or [Host(LOCALHOST, options.num_proc or options.max_np or options.min_np)]
     membership, limits = make_limits(options, hosts)
     membership.found(hosts)
     local = functools.cache(is_local)
     only_local = discovery is None and all(local(host.name) for host in hosts)
     name = f"ringcomm-{os.getpid()}-{secrets.token_hex(4)}"
-    given = {
+    arguments = {
         "job": name,
         "limit": options.heartbeat_seconds,
         "patience": limits.timeout,
@@ -69,23 +69,28 @@ def run(
         "verbose": options.verbose,
     }
 
-    here = next(filter(local, (host.name for host in hosts)), HERE)
+    local_name = next(filter(local, (host.name for host in hosts)), LOCALHOST)
 
     def alias(host: str) -> str:
-        """Maps all names of this machine to one: to MPI they are one host, and they have one agent."""
-        return here if local(host) else host
+        """Maps all names of this machine to one name, so that it is one host for MPI and agents."""
+        return local_name if local(host) else host
 
-    def launch(one: Job) -> Launched:
-        return Launched(
-            line_of(one), one.size, options.verbose, in_own_session, only_ranks=True, tags=options.tag_output
+    def launch(generation_job: Job) -> LauncherProcess:
+        return LauncherProcess(
+            line_of(generation_job),
+            generation_job.size,
+            options.verbose,
+            in_own_session,
+            only_ranks=True,
+            tags=options.tag_output,
         )
 
     with tempfile.TemporaryDirectory(prefix="ringrun-") as folder:
-        agents = Agents(events, given, functools.partial(_shell, job, use_srun), alias, local, only_local)
+        agents = Agents(events, arguments, functools.partial(_shell, job, use_srun), alias, local, only_local)
         variables = {**job.variables, ADDRESS: name, SHIM_ADDRESS: f"{name}-driver", "RINGCOMM_SURVIVE": "1"}
-        command = (*tagging("ringcomm._src.launch.stub", options), *job.command)
-        whole = replace(job, command=command, variables=variables, remote_shell=str(_make_shim(Path(folder))))
-        driver = Driver(whole, membership, limits, agents, launch, options.verbose)
+        command = (*wrapper_command("ringcomm._src.launch.stub", options), *job.command)
+        elastic_job = replace(job, command=command, variables=variables, remote_shell=str(_make_shim(Path(folder))))
+        driver = Driver(elastic_job, membership, limits, agents, launch, options.verbose)
         try:
             return driver.run()
         finally:
@@ -101,17 +106,19 @@ def make_limits(options: argparse.Namespace, hosts: list[Host]) -> tuple[Members
         minimum, maximum, resets = options.min_np or size, options.max_np or size, options.restarts
     if minimum > (maximum or minimum) or size < minimum or size > (maximum or size):
         raise ValueError(
-            f"--min-np {minimum}, -np {size} and --max-np {maximum} contradict each other: they must not decrease"
+            f"--min-np {minimum}, -np {size} and --max-np {maximum}: each must be at least the one before it"
         )
     cooldown = options.blacklist_cooldown_range
     if cooldown is not None and not 0 < cooldown[0] <= cooldown[1]:
-        raise ValueError(f"--blacklist-cooldown-range {cooldown[0]} {cooldown[1]}: two seconds, the smaller first")
+        raise ValueError(
+            f"--blacklist-cooldown-range {cooldown[0]} {cooldown[1]}: must be two positive numbers, the smaller first"
+        )
     if not options.host_discovery_script and slots < minimum:
-        raise ValueError(f"--min-np {minimum}, but the hosts have {slots} slots")
+        raise ValueError(f"--min-np {minimum} exceeds the number of slots of all hosts, {slots}")
     limits = Limits(
         start=size,
         timeout=float(options.elastic_timeout),
-        tick=min(0.1, options.heartbeat_seconds / (2 * BEATS)),
+        tick=min(0.1, options.heartbeat_seconds / (2 * HEARTBEATS)),
         resets=resets,
         leave=float(options.leave_seconds),
         copies=options.commit_copies,
@@ -127,11 +134,11 @@ def _folder(name: str) -> str:
 
     The folder need not exist yet, or on this host: each host may have a separate one.
     """
-    folder = there = os.path.abspath(name)
-    while not os.path.exists(there):
-        there = os.path.dirname(there)
-    if not os.path.isdir(there):
-        raise ValueError(f"--snapshots {name}: {there} is a file, not a folder")
+    folder = existing = os.path.abspath(name)
+    while not os.path.exists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        raise ValueError(f"--snapshots {name}: {existing} is a file, not a folder")
     return folder
 
 

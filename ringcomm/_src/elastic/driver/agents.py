@@ -1,6 +1,6 @@
-"""The driver's connections to its agents: starts them, receives their messages, and detects silent ones.
+"""The driver's connections to its agents: starts agents, and detects silent ones.
 
-`Driver` reads the events, and calls `want` and `tick` in its main loop.
+`Driver` reads the events, and calls `start_missing` and `tick` in its main loop.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from typing import Any
 
-from ringcomm._src.elastic.agent.beats import Beats
 from ringcomm._src.elastic.agent.control import Control
-from ringcomm._src.elastic.agent.host import BEATS
+from ringcomm._src.elastic.agent.heartbeats import Heartbeats
+from ringcomm._src.elastic.agent.host import HEARTBEATS
 from ringcomm._src.elastic.agent.peers import Message, Peer, listen
 from ringcomm._src.elastic.agent.processes import in_own_session
 from ringcomm._src.elastic.agent.segments import remove_orphans
 from ringcomm._src.elastic.agent.start import bare_command
-from ringcomm._src.launch.launched import say, wait_or_kill
+from ringcomm._src.launch.launcher_process import print_stderr, wait_or_kill
 
-_AGAIN = 5.0  # minimum of the seconds between the first two attempts to start an agent; doubles with each attempt
-_ATTEMPTS = 8  # failed attempts after which the driver abandons a host: 10 minutes
-_SOON = 0.3  # seconds before the first attempt, after the agent was lost
-_HANGS = 30.0  # seconds after which the driver abandons an attempt
-_LOCAL_LIMIT = 10.0  # minimum limit of silence on this host, in seconds: shorter silence is load
+_RETRY_SECONDS = 5.0  # minimum seconds between the first two attempts to start an agent; doubled for each later one
+_ATTEMPTS = 8  # failed attempts, in about 10 minutes, after which the driver abandons a host
+_FIRST_RETRY_SECONDS = 0.3  # seconds from the loss of an agent to the first attempt to start another one
+_ATTEMPT_SECONDS = 30.0  # seconds after which the driver abandons an attempt
+_LOCAL_LIMIT = 10.0  # minimum limit of silence on this host, in seconds; high load may cause shorter silences
 
 
 @dataclass
-class Known:
+class AgentState:
     """The state of an agent, from the first attempt to start it."""
 
     host: str
     process: subprocess.Popen[bytes] | None = None  # runs the agent, or ssh
     control: Control | None = None
-    heard: float = 0.0
+    last_received: float = 0.0
     address: Any = None  # source address of its heartbeats
-    tried: float = float("-inf")
-    attempts: int = 0  # attempts since it was connected, or was not wanted
+    last_attempt: float = float("-inf")
+    attempts: int = 0  # attempts since the agent was connected, or its host was not used
     local: bool = False
     limit: float = 0.0  # limit of silence, in seconds
 
@@ -63,72 +63,73 @@ class Agents:
     def __init__(
         self,
         events: queue.SimpleQueue[tuple[Any, ...]],
-        given: dict[str, Any],
+        arguments: dict[str, Any],
         shell: Callable[[str], list[str]],
         alias: Callable[[str], str],
         is_local: Callable[[str], bool],
         only_local: bool,
     ) -> None:
-        """`given`: arguments for every agent. `shell`: the words before a command that run it on a host.
+        """Listens for agents.
 
+        `arguments`: sent to every agent. `shell`: returns the words that run a command on a host.
         `alias`: maps all names of a machine to the name that its agent has.
         """
         self.events, self._shell, self.alias, self.is_local = events, shell, alias, is_local
         self._key = secrets.token_bytes(32)
-        self._limit = float(given["limit"])
-        self._given = {**given, "key": self._key.hex()}
-        self._known: dict[str, Known] = {}
-        self._began = self._beaten = self._ticked = time.monotonic()
+        self._limit = float(arguments["limit"])
+        self._arguments = {**arguments, "key": self._key.hex()}
+        self._agents: dict[str, AgentState] = {}
+        self._start_time = self._last_heartbeat = self._last_tick = time.monotonic()
         self._lock = threading.Lock()
         self._tcp = socket.create_server(("127.0.0.1" if only_local else "", 0), backlog=128)
-        self.job: str = given["job"]
-        self._beats = Beats(self._key, self._tcp.getsockname()[1])
+        self.job: str = arguments["job"]
+        self._heartbeats = Heartbeats(self._key, self._tcp.getsockname()[1])
         self._shims = listen(f"{self.job}-driver")
-        for act, listener in ((self._welcome, self._tcp), (self._hear_shim, self._shims)):
-            threading.Thread(target=self._accept, args=[listener, act], daemon=True).start()
+        for handler, listener in ((self._serve_agent, self._tcp), (self._receive_shim, self._shims)):
+            threading.Thread(target=self._accept, args=[listener, handler], daemon=True).start()
 
-    def _accept(self, listener: socket.socket, act: Callable[[socket.socket], None]) -> None:
+    def _accept(self, listener: socket.socket, handler: Callable[[socket.socket], None]) -> None:
         while True:
             try:
                 connection, _ = listener.accept()
             except OSError:  # the listener is closed
                 return
-            threading.Thread(target=act, args=[connection], daemon=True).start()
+            threading.Thread(target=handler, args=[connection], daemon=True).start()
 
-    def _welcome(self, connection: socket.socket) -> None:
-        """Handles the connection of an agent, new or again, and receives its messages until it breaks."""
+    def _serve_agent(self, connection: socket.socket) -> None:
+        """Receives an agent's messages until the connection breaks. Agents may connect again."""
         try:
             control = Control(connection, self._key, driver=True)
             host = control.receive()["host"]
         except (OSError, EOFError, AuthenticationError, KeyError, ValueError):
             connection.close()
             return
-        known = self._known.setdefault(host, Known(host))
-        if (before := known.control) is not None:
-            self._drop(known, before, "its agent had lost this process, and ended its ranks")
+        agent = self._agents.setdefault(host, AgentState(host))
+        if (previous := agent.control) is not None:
+            self._drop(agent, previous, "its agent lost the connection to ringrun, and ended its ranks")
         with self._lock:
-            known.control, known.heard, known.attempts = control, time.monotonic(), 0
+            agent.control, agent.last_received, agent.attempts = control, time.monotonic(), 0
         self.events.put(("reached", host))
         with contextlib.suppress(EOFError):
             while True:
                 message = control.receive()
-                known.heard = time.monotonic()
+                agent.last_received = time.monotonic()
                 if "beat" not in message:
                     self.events.put((next(iter(message)), host, message))
-        self._drop(known, control, "the connection to its agent broke")
+        self._drop(agent, control, "the connection to its agent broke")
         control.close()
 
-    def _drop(self, known: Known, control: Control, why: str) -> None:
+    def _drop(self, agent: AgentState, control: Control, reason: str) -> None:
         with self._lock:
-            if known.control is not control:
+            if agent.control is not control:
                 return
-            known.control = known.address = None
-            known.tried = time.monotonic() - _AGAIN + _SOON
+            agent.control = agent.address = None
+            agent.last_attempt = time.monotonic() - _RETRY_SECONDS + _FIRST_RETRY_SECONDS
         control.hang_up()
-        self._give_up_shell(known)
-        self.events.put(("silent", known.host, why))
+        self._kill_shell(agent)
+        self.events.put(("silent", agent.host, reason))
 
-    def _hear_shim(self, connection: socket.socket) -> None:
+    def _receive_shim(self, connection: socket.socket) -> None:
         peer = Peer(connection)
         with contextlib.suppress(EOFError):
             if peer.of_this_user():
@@ -136,54 +137,56 @@ class Agents:
                 self.events.put(("shim", message["host"], {**message, "peer": peer}))
 
     @staticmethod
-    def _give_up_shell(known: Known) -> None:
-        """Kills the process that started a remote agent. It may hang for hours, and the agent runs without it."""
-        if not known.local and known.process is not None:
+    def _kill_shell(agent: AgentState) -> None:
+        """Kills the process that started a remote agent: it may hang, and the agent outlives it."""
+        if not agent.local and agent.process is not None:
             with contextlib.suppress(OSError):
-                known.process.kill()
+                agent.process.kill()
 
     # ---- starting ----------------------------------------------------------------------------------------------------
-    def want(self, hosts: Sequence[str]) -> None:
+    def start_missing(self, hosts: Sequence[str]) -> None:
         """Starts the missing agents of these hosts.
 
-        Failed attempts are repeated at increasing intervals, up to a maximum number. If a host was
-        not wanted in between, the count starts again.
+        Failed attempts are repeated at increasing intervals, up to a maximum number. The count of
+        a host starts again after a call without this host.
         """
         now = time.monotonic()
-        for host in self._known.keys() - set(hosts):
-            self._known[host].attempts = 0
+        for host in self._agents.keys() - set(hosts):
+            self._agents[host].attempts = 0
         for host in hosts:
-            known = self._known.setdefault(host, Known(host))
-            if known.starting and now - known.tried > _HANGS:
-                self._give_up_shell(known)
-            if known.control is not None or known.starting or known.attempts > _ATTEMPTS:
+            agent = self._agents.setdefault(host, AgentState(host))
+            if agent.starting and now - agent.last_attempt > _ATTEMPT_SECONDS:
+                self._kill_shell(agent)
+            if agent.control is not None or agent.starting or agent.attempts > _ATTEMPTS:
                 continue
-            if now - known.tried > _AGAIN * 2 ** max(0, known.attempts - 1):
-                known.tried, known.attempts = now, known.attempts + 1
-                if known.attempts > _ATTEMPTS:
-                    say(f"ringrun: host {host}: {_ATTEMPTS} attempts to start its agent have failed; no more are made")
+            if now - agent.last_attempt > _RETRY_SECONDS * 2 ** max(0, agent.attempts - 1):
+                agent.last_attempt, agent.attempts = now, agent.attempts + 1
+                if agent.attempts > _ATTEMPTS:
+                    print_stderr(
+                        f"ringrun: host {host} is not used: {_ATTEMPTS} attempts to start its agent have failed"
+                    )
                 else:
-                    self._start(known)
+                    self._start(agent)
 
-    def _start(self, known: Known) -> None:
-        local = known.local = self.is_local(known.host)
-        known.limit = max(self._limit, _LOCAL_LIMIT) if local else self._limit
-        given = {**self._given, "host": known.host, "local": local, "limit": known.limit}
-        given["addresses"], given["age"] = self._addresses(known.host, local), self._age()
-        words = [*([] if local else self._shell(known.host)), *bare_command("ringcomm._src.elastic.agent.host")]
+    def _start(self, agent: AgentState) -> None:
+        local = agent.local = self.is_local(agent.host)
+        agent.limit = max(self._limit, _LOCAL_LIMIT) if local else self._limit
+        arguments = {**self._arguments, "host": agent.host, "local": local, "limit": agent.limit}
+        arguments["addresses"], arguments["age"] = self._addresses(agent.host, local), self._age()
+        words = [*([] if local else self._shell(agent.host)), *bare_command("ringcomm._src.elastic.agent.host")]
         try:
-            known.process = subprocess.Popen(
+            agent.process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, preexec_fn=in_own_session if local else os.setsid
             )
-            assert known.process.stdin
-            with known.process.stdin as stream:
-                stream.write(json.dumps(given).encode() + b"\n")
+            assert agent.process.stdin
+            with agent.process.stdin as stream:
+                stream.write(json.dumps(arguments).encode() + b"\n")
         except OSError as error:
-            self.events.put(("silent", known.host, f"its agent cannot be started: {error}"))
+            self.events.put(("silent", agent.host, f"its agent cannot be started: {error}"))
 
     def _age(self) -> float:
-        """Returns an upper bound of the time since the job began, in seconds, when an agent that starts now runs."""
-        return time.monotonic() - self._began + _HANGS
+        """Returns an upper bound of the job's age in seconds when an agent that starts now runs."""
+        return time.monotonic() - self._start_time + _ATTEMPT_SECONDS
 
     def _addresses(self, host: str, local: bool) -> list[tuple[str, int]]:
         port = self._tcp.getsockname()[1]
@@ -196,60 +199,63 @@ class Agents:
         return [(name, port) for name in dict.fromkeys([*names, socket.getfqdn(), socket.gethostname()])]
 
     def starting(self) -> bool:
-        return any(known.starting for known in self._known.values())
+        return any(agent.starting for agent in self._agents.values())
 
     # ---- sending and receiving ---------------------------------------------------------------------------------------
     @property
     def reached(self) -> list[str]:
-        return [host for host, known in self._known.items() if known.control is not None]
+        return [host for host, agent in self._agents.items() if agent.control is not None]
 
-    def tell(self, host: str, message: Message) -> None:
-        known = self._known.get(host)
-        control = known.control if known else None
+    def send(self, host: str, message: Message) -> None:
+        agent = self._agents.get(host)
+        control = agent.control if agent else None
         if control is not None:
             try:
                 control.send(message)
             except OSError:
-                self._drop(known, control, "the connection to its agent broke")  # type: ignore[arg-type]
+                self._drop(agent, control, "the connection to its agent broke")  # type: ignore[arg-type]
 
-    def tell_all(self, message: Message) -> list[str]:
+    def send_all(self, message: Message) -> list[str]:
         """Sends a message to all connected agents. Returns their hosts."""
         hosts = self.reached
         for host in hosts:
-            self.tell(host, message)
+            self.send(host, message)
         return hosts
 
     def tick(self) -> None:
-        """Receives and sends heartbeats, and drops silent agents. Call it several times within the limit of silence."""
+        """Receives and sends heartbeats, and drops silent agents.
+
+        The driver calls it several times within the limit of silence.
+        """
         now = time.monotonic()
-        while (beat := self._beats.receive()) is not None:
-            if (known := self._known.get(beat[0])) is not None and known.control is not None:
-                known.heard, known.address = now, beat[1]
-        late = now - self._ticked > self._limit / BEATS  # this process has not run, so silence means nothing
-        self._ticked = now
-        for known in list(self._known.values()):
-            control = known.control
+        while (beat := self._heartbeats.receive()) is not None:
+            if (agent := self._agents.get(beat[0])) is not None and agent.control is not None:
+                agent.last_received, agent.address = now, beat[1]
+        late = now - self._last_tick > self._limit / HEARTBEATS  # this process has not run, so silence means nothing
+        self._last_tick = now
+        for agent in list(self._agents.values()):
+            control = agent.control
             if control is None:
                 continue
             if late:
-                known.heard = now
-            elif now - known.heard > known.limit:
-                self._drop(known, control, f"nothing was heard of it for {known.limit:g} s")
-        if now - self._beaten > self._limit / BEATS:
-            self._beaten = now
-            for known in self._known.values():
-                if known.address is not None:
-                    self._beats.send("driver", known.address)
-            self.tell_all({"beat": True})
+                agent.last_received = now
+            elif now - agent.last_received > agent.limit:
+                self._drop(agent, control, f"its agent has sent nothing for {agent.limit:g} s (--heartbeat-seconds)")
+        if now - self._last_heartbeat > self._limit / HEARTBEATS:
+            self._last_heartbeat = now
+            for agent in self._agents.values():
+                if agent.address is not None:
+                    self._heartbeats.send("driver", agent.address)
+            self.send_all({"beat": True})
 
     def end(self) -> None:
-        self.tell_all({"bye": True})
+        self.send_all({"bye": True})
         self._tcp.close()
         self._shims.close()
-        self._beats.close()
+        self._heartbeats.close()
         deadline = time.monotonic() + 5
-        for known in self._known.values():
-            if known.process is not None:
-                wait_or_kill(known.process, max(0.0, deadline - time.monotonic()))
-        if any(known.local for known in self._known.values()):  # the last agent may have been killed
+        for agent in self._agents.values():
+            if agent.process is not None:
+                wait_or_kill(agent.process, max(0.0, deadline - time.monotonic()))
+        if any(agent.local for agent in self._agents.values()):  # a killed agent may have left files
             remove_orphans(time.time() - self._age())

@@ -36,11 +36,11 @@ class Discovery:
     def first(self) -> list[Host]:
         """Waits for the first answer, and starts the thread. Raises ValueError if there is none."""
         self._last = discover(self._script, self._slots, _LIMIT)
-        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
         return self._last
 
-    def _ask(self) -> None:
+    def _poll(self) -> None:
         failed = False
         while not self._stop.wait(_EVERY):
             try:

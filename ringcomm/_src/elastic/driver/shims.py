@@ -12,20 +12,20 @@ from ringcomm._src.elastic.driver.agents import Agents
 
 
 class Shims:
-    """The shims that wait for the end of their helper, by a number."""
+    """The shims that wait until their helpers end. Each has a number, the key of `_all`."""
 
     def __init__(self, agents: Agents) -> None:
         self._agents, self._all, self._number = agents, dict[int, Peer](), 0
 
-    def ask(self, host: str, message: dict[str, Any]) -> None:
+    def start_helper(self, host: str, message: dict[str, Any]) -> None:
         self._number += 1
         self._all[self._number] = message["peer"]
-        self._agents.tell(host, {"help": self._number, "command": message["command"], "cwd": message["cwd"]})
+        self._agents.send(host, {"help": self._number, "command": message["command"], "cwd": message["cwd"]})
 
-    def answer(self, _host: str, message: dict[str, Any]) -> None:
-        """Sends the status of a helper that has ended to its shim, which may be gone."""
+    def report_status(self, _host: str, message: dict[str, Any]) -> None:
+        """After a helper has ended, sends its exit status to its shim, if this still exists."""
         if (shim := self._all.get(message["helper_ended"])) is not None:
-            shim.tell({"status": message["status"]})
+            shim.try_send({"status": message["status"]})
 
     def close(self) -> None:
         for shim in self._all.values():

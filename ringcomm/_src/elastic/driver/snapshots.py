@@ -1,6 +1,7 @@
-"""Requests snapshots: an agent writes the newest commit to a folder, periodically and when the job is interrupted.
+"""Requests snapshots: an agent writes the newest commit to a folder.
 
-The driver calls `tick` in its main loop.
+Snapshots are requested periodically, and when the job is interrupted. The driver calls `tick`
+in its main loop.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import time
 
 from ringcomm._src.elastic.agent.peers import Message
 from ringcomm._src.elastic.driver.agents import Agents
-from ringcomm._src.launch.launched import say
+from ringcomm._src.launch.launcher_process import print_stderr
 
 
 class Snapshots:
@@ -18,29 +19,29 @@ class Snapshots:
     def __init__(self, agents: Agents, folder: str | None, every: float) -> None:
         self._agents, self.folder, self._every = agents, folder, every
         self.final_due = False  # the job waits for the last snapshot
-        self._asked = time.monotonic()
-        self._said: set[str] = set()  # reasons of failures that were shown
+        self._last_request = time.monotonic()
+        self._reported: set[str] = set()  # reasons of failures that were shown
 
     def tick(self, now: float) -> None:
-        if self.folder and now - self._asked > self._every:
-            self._asked = now
-            self._ask()
+        if self.folder and now - self._last_request > self._every:
+            self._last_request = now
+            self._request()
 
     def request_final(self) -> None:
         self.final_due = True
-        self._ask()
+        self._request()
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         hosts = self._agents.reached
         if hosts and self.folder:
-            self._agents.tell(hosts[0], {"snapshot": self.folder})
+            self._agents.send(hosts[0], {"snapshot": self.folder})
         else:
             self.final_due = False
 
-    def answered(self, _host: str, message: Message) -> None:
-        """Shows why a snapshot failed. Each reason is shown once, and again for the last snapshot."""
-        why = message.get("why")
-        if why and (self.final_due or why not in self._said):
-            self._said.add(why)
-            say(f"ringrun: no snapshot was written: {why}")
+    def handle_reply(self, _host: str, message: Message) -> None:
+        """Prints why a snapshot failed: each reason once, and again for the last snapshot."""
+        reason = message.get("why")
+        if reason and (self.final_due or reason not in self._reported):
+            self._reported.add(reason)
+            print_stderr(f"ringrun: no snapshot was written: {reason}")
         self.final_due = False

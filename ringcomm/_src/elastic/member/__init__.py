@@ -1,4 +1,4 @@
-"""Elastic training in a rank: states, commits, and the function that restarts after a change of ranks.
+"""Elastic training in a rank: states, commits, and the function that a change of ranks restarts.
 
 `ringcomm.elastic` exports the public names.
 """

@@ -27,7 +27,7 @@ _reducers: list[tuple[type, Callable[[Any], Any]]] = []
 def register(kind: type, reduce: Callable[[Any], Any]) -> None:
     """Registers how to pickle this type's instances: a function like ``__reduce_ex__(5)``.
 
-    It should wrap large memory in pickle.PickleBuffer.
+    The function should wrap large memory in pickle.PickleBuffer.
     """
     _reducers.append((kind, reduce))
 
@@ -58,17 +58,17 @@ def pack(value: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def unpack(stream: bytes, parts: Sequence[Any]) -> Any:
-    """Returns the value. Its arrays use the memory of `parts`, which must be writable and not used elsewhere."""
+    """Returns the value. Its arrays use `parts`, which must be writable and not used elsewhere."""
     return pickle.loads(stream, buffers=parts)
 
 
-# ---- arrays of dtypes that NumPy does not define, as bfloat16: NumPy would copy them into the stream -----------------
-def take_apart(array: np.ndarray[Any, Any]) -> tuple[pickle.PickleBuffer, np.dtype[Any], tuple[int, ...]]:
-    """Returns the arguments of `put_together`, for a reducer's result."""
+# ---- arrays of dtypes that NumPy does not define (bfloat16): NumPy would copy them into the stream ----
+def array_to_parts(array: np.ndarray[Any, Any]) -> tuple[pickle.PickleBuffer, np.dtype[Any], tuple[int, ...]]:
+    """Returns the arguments of `array_from_parts`, for a reducer's result."""
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return pickle.PickleBuffer(flat), array.dtype, array.shape
 
 
-def put_together(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def array_from_parts(memory: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Returns an array that uses this memory."""
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(shape)

@@ -1,7 +1,7 @@
 """Runs a training function that survives the loss of ranks: Horovod's `elastic.run`.
 
-It restores the last commit at the beginning of each generation, and reports the end of the function
-to the agent.
+`run` restores the last commit at the beginning of each generation, and reports the end of the
+function to the agent.
 """
 
 from __future__ import annotations
@@ -26,25 +26,50 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def run(func: Function) -> Function:
-    """Decorates a function of (state, ...) that trains.
+    """Decorates a training function, so that it survives the loss of ranks.
 
     In a job of ``ringrun --min-np`` (or ``--restarts``), a change of ranks restarts the program on
-    the ranks of the next generation. This function then restores the state of the last commit,
-    calls the state's reset callbacks, and calls ``func``, which continues from the state. In the
-    first generation, and outside of elastic jobs, all ranks start with the state of rank 0.
+    the ranks of the next generation. The decorated function then restores the state of the
+    last commit, calls the state's reset callbacks, and calls ``func``, which continues from there.
+    In the first generation, and outside of elastic jobs, all ranks start with the state of rank 0.
 
-    Returns the function's result, on the ranks of the last generation.
+    Parameters
+    ----------
+    func : Callable[..., Any]
+        A function of (state, ...) that trains; ``state`` is a `State`.
 
-    Raises:
-        HorovodInternalError: outside of an elastic job, as in other calls. In an elastic job,
-            PeerLostError and similar errors end the generation, and the next one takes over.
+    Returns
+    -------
+    Callable[..., Any]
+        The decorated function. It returns the function's result, on the ranks of the last
+        generation.
+
+    Raises
+    ------
+    HorovodInternalError
+        Outside of an elastic job, as in other calls. In an elastic job, PeerLostError and similar
+        errors end the generation, and the next one takes over.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> @ringcomm.elastic.run
+    ... def train(state):
+    ...     while state.batch < 3:
+    ...         state.batch += 1  # a training step
+    ...         state.commit()
+    ...     return state.batch
+    >>> train(ringcomm.elastic.ObjectState(batch=0))
+    3
     """
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
         runtime.session()  # raises before init()
-        here = member()
-        return _run_in_job(here, func, state, args, kwargs) if here else _run_alone(func, state, args, kwargs)
+        job_member = member()
+        return (
+            _run_in_job(job_member, func, state, args, kwargs) if job_member else _run_alone(func, state, args, kwargs)
+        )
 
     return cast(Function, wrapper)
 
@@ -59,10 +84,10 @@ def _run_alone(func: Callable[..., Any], state: State, args: Any, kwargs: Any) -
             state.on_reset()
 
 
-def _run_in_job(here: Member, func: Callable[..., Any], state: State, args: Any, kwargs: Any) -> Any:
-    here.say(ENTERED)
-    leaves = functools.partial(here.say, LEFT)
-    atexit.register(leaves)  # runs before ringcomm's exit handler, which waits for the other ranks
+def _run_in_job(job_member: Member, func: Callable[..., Any], state: State, args: Any, kwargs: Any) -> Any:
+    job_member.report(ENTERED)
+    report_left = functools.partial(job_member.report, LEFT)
+    atexit.register(report_left)  # runs before ringcomm's exit handler, which waits for the other ranks
     try:
         if state.resume():
             state.on_reset()
@@ -70,34 +95,51 @@ def _run_in_job(here: Member, func: Callable[..., Any], state: State, args: Any,
             state.sync()
             state.commit()
         result = func(state, *args, **kwargs)
-        here.say(FINISHED)
-        atexit.unregister(leaves)
+        job_member.report(FINISHED)
+        atexit.unregister(report_left)
         return result
     except HostsUpdatedInterrupt:
-        atexit.unregister(leaves)
-        _leave(here, state)
+        atexit.unregister(report_left)
+        _leave(job_member, state)
     except (PeerLostError, RankLeftError, ShutDownError):
-        _wait_for_the_end(here)
+        _wait_for_end(job_member)
 
 
-def _leave(here: Member, state: State) -> None:
+def _leave(job_member: Member, state: State) -> None:
     """Commits and ends this rank. All ranks call it at the same step."""
     state.save()
     state.keep()
-    here.say(RESET)
+    job_member.report(RESET)
     raise SystemExit(0)
 
 
-def _wait_for_the_end(here: Member) -> None:
+def _wait_for_end(job_member: Member) -> None:
     """Waits until the agent ends this rank, because another rank is lost."""
-    here.say(CONSEQUENCE)
+    job_member.report(CONSEQUENCE)
     time.sleep(_PATIENCE)
     os._exit(1)
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Provides Horovod's form of `run`, in which a framework passes a function that resets it.
+    """Decorates a training function as `run` does, in Horovod's form.
 
-    Here a reset is a new process, so `reset` is never called.
+    Parameters
+    ----------
+    func : Callable[..., Any]
+        As in `run`.
+    reset : Callable[[], None]
+        In Horovod, resets a framework. Here a reset is a new process, so it is never called.
+
+    Returns
+    -------
+    Callable[..., Any]
+        As in `run`.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> train = ringcomm.elastic.run_fn(lambda state: state.batch, reset=lambda: None)
+    >>> train(ringcomm.elastic.ObjectState(batch=7))
+    7
     """
     return run(func)

@@ -1,4 +1,4 @@
-"""The state of training, which is saved and restored as a unit: Horovod's `State` and `ObjectState`.
+"""The state of training, saved and restored as a unit: Horovod's `State` and `ObjectState`.
 
 Programs commit a state after a batch. `run` restores the last commit after a change of ranks.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ringcomm._src.base.horovod_exceptions import HostsUpdatedInterrupt
-from ringcomm._src.elastic.member.commits import Kept, Private
+from ringcomm._src.elastic.member.commits import HostCommits, ProcessCommit
 from ringcomm._src.elastic.member.member import member
 from ringcomm._src.named import runtime
 from ringcomm._src.named.objects import broadcast_object
@@ -23,10 +23,29 @@ class State(ABC):
     A subclass has `save`, `restore` and `sync`, as in Horovod. In an elastic job, a commit contains
     all attributes that can be pickled; `restore` is called after they have been restored.
 
-    Args:
-        bcast_object: a function of (object, root_rank) that returns the root's object on all ranks;
-            ringcomm's by default.
-        get_rank: a function that returns this process's rank.
+    Parameters
+    ----------
+    bcast_object : Callable[..., Any]
+        A function of (object, root_rank) that returns the root's object on all ranks; ringcomm's by
+        default.
+    get_rank : Callable[[], int]
+        A function that returns this process's rank.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> class Counter(ringcomm.elastic.State):
+    ...     count = saved = 0
+    ...     def save(self): self.saved = self.count
+    ...     def restore(self): self.count = self.saved
+    ...     def sync(self): self.count = self._bcast_object(self.count, 0)
+    >>> counter = Counter()
+    >>> counter.count = 5
+    >>> counter.commit()
+    >>> counter.count = 6
+    >>> counter.restore()
+    >>> counter.count
+    5
     """
 
     def __init__(
@@ -36,27 +55,29 @@ class State(ABC):
         self._host_messages: queue.Queue[tuple[Any, Any]] = queue.Queue()
         self._last_updated_timestamp: Any = 0
         self._reset_callbacks: list[Callable[[], None]] = []
-        here = member()
-        self._store: Kept | Private = Private() if here is None else Kept(here)
+        job_member = member()
+        self._store: HostCommits | ProcessCommit = ProcessCommit() if job_member is None else HostCommits(job_member)
 
     # ---- for programs ------------------------------------------------------------------------------------------------
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Registers functions without arguments that `run` calls after a change of ranks, when the state is restored.
+        """Registers functions that `run` calls after it has restored the state on changed ranks.
 
-        A callback can adapt a learning rate to the number of ranks, for example.
+        The functions have no arguments. For example, a function can adapt a learning rate to the
+        number of ranks.
         """
         self._reset_callbacks.extend(callbacks)
 
     def commit(self) -> None:
         """Saves the state and checks for changes of hosts. Collective.
 
-        Training continues from the commit if a rank is lost. A commit counts when all ranks have
-        made it.
+        If a rank is lost, training continues from the last commit that all ranks have made.
 
-        Raises:
-            HostsUpdatedInterrupt: on all ranks, if hosts were added or removed; `run` handles it.
-            RingcommError: on all ranks, if a host has no memory for the commit; the previous commit
-                remains.
+        Raises
+        ------
+        HostsUpdatedInterrupt
+            On all ranks, if hosts were added or removed; `run` handles it.
+        RingcommError
+            On all ranks, if a host has no memory for the commit; the previous commit remains.
         """
         self.save()
         if self.keep():
@@ -64,7 +85,7 @@ class State(ABC):
 
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if hosts were added or removed. Collective."""
-        if self._store.vote(self._asked()):
+        if self._store.vote(self._take_host_updates()):
             raise HostsUpdatedInterrupt(False)
 
     # ---- for subclasses ----------------------------------------------------------------------------------------------
@@ -95,7 +116,7 @@ class State(ABC):
 
     def contents(self) -> Any:
         """Returns the contents of a commit: nested values, arrays, tensors."""
-        return {name: value for name, value in vars(self).items() if name not in _OURS}
+        return {name: value for name, value in vars(self).items() if name not in _INTERNAL}
 
     def put_back(self, contents: Any) -> None:
         """Restores what `contents` returned, possibly in another process."""
@@ -104,29 +125,29 @@ class State(ABC):
 
     # ---- for `run` ---------------------------------------------------------------------------------------------------
     def keep(self) -> bool:
-        """Makes the saved state count. Returns True if hosts were added or removed. Collective."""
-        if isinstance(self._store, Kept):
+        """Seals the saved state. Returns True if hosts were added or removed. Collective."""
+        if isinstance(self._store, HostCommits):
             if not isinstance(self, ObjectState):
                 self._store.write(self.contents())
-            return self._store.seal(self._asked())
-        return self._store.vote(self._asked())
+            return self._store.seal(self._take_host_updates())
+        return self._store.vote(self._take_host_updates())
 
     def resume(self) -> bool:
         """Restores the job's last commit. Returns False if there is none. Collective."""
-        if not isinstance(self._store, Kept) or (chosen := self._store.choose()) is None:
+        if not isinstance(self._store, HostCommits) or (chosen := self._store.choose()) is None:
             return False
         self.put_back(self._store.take(chosen))
         return True
 
-    def _asked(self) -> bool:
-        asked = False
+    def _take_host_updates(self) -> bool:
+        updated = False
         while not self._host_messages.empty():
             self._last_updated_timestamp, _ = self._host_messages.get_nowait()
-            asked = True
-        return asked
+            updated = True
+        return updated
 
 
-_OURS = frozenset(
+_INTERNAL = frozenset(
     ("_bcast_object", "_rank", "_host_messages", "_last_updated_timestamp", "_reset_callbacks", "_store", "_names")
 )
 
@@ -137,9 +158,23 @@ class ObjectState(State):
     The attributes must be equal on all ranks when they are committed: each host stores those of its
     first rank.
 
-    Args:
-        bcast_object, get_rank: as in `State`.
-        kwargs: the attributes, with their initial values.
+    Parameters
+    ----------
+    bcast_object, get_rank
+        As in `State`.
+    **kwargs : Any
+        The attributes, with their initial values.
+
+    Examples
+    --------
+    >>> ringcomm.init()
+    >>> state = ringcomm.elastic.ObjectState(weights=np.zeros(2), batch=0)
+    >>> state.batch = 3
+    >>> state.commit()
+    >>> state.batch = 4
+    >>> state.restore()
+    >>> state.batch
+    3
     """
 
     def __init__(
@@ -152,7 +187,7 @@ class ObjectState(State):
         self._names = list(kwargs)
         for name, value in kwargs.items():
             setattr(self, name, value)
-        if isinstance(self._store, Private):
+        if isinstance(self._store, ProcessCommit):
             self.save()
 
     def save(self) -> None:
@@ -174,10 +209,10 @@ class ObjectState(State):
     def put_back(self, contents: Any) -> None:
         """Sets the attributes. Raises ValueError if the contents are of another state."""
         if set(contents) != set(self._names):
-            missing, more = set(self._names) - set(contents), set(contents) - set(self._names)
+            missing, unexpected = set(self._names) - set(contents), set(contents) - set(self._names)
             raise ValueError(
-                f"the state that was kept is another one: it has no {sorted(missing)}, and has {sorted(more)} that "
-                "this one has not. A job, or a folder of snapshots, serves one program"
+                f"the saved state has other attributes than this state: it lacks {sorted(missing)}, and has "
+                f"{sorted(unexpected)} in addition. Each job, and each folder of snapshots, must belong to one program"
             )
         for name, value in contents.items():
             setattr(self, name, value)

@@ -18,7 +18,7 @@ _NAMED = re.compile(rf"\bringcomm\.({'|'.join(_LOSSES)}): (.*)")
 
 
 def run(func: Function, kinds: type[Exception] | tuple[type[Exception], ...]) -> Function:
-    """Returns `running.run` of the function. Translates errors of these kinds to ringcomm's error in their text."""
+    """Decorates as `running.run` does. Errors of `kinds` become the error that their text names."""
 
     @functools.wraps(func)
     def translated(*args: Any, **kwargs: Any) -> Any:

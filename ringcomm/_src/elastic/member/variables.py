@@ -1,4 +1,4 @@
-"""States of models that are lists of variables, which keep their identity when values are assigned to them.
+"""States of models that are lists of variables, to which values are assigned in place.
 
 The states of the frameworks derive from `VariablesState`.
 """
@@ -30,19 +30,22 @@ class VariablesState(ObjectState, ABC):
 
     # ---- of states ---------------------------------------------------------------------------------------------------
     def contents(self) -> Any:
-        return {"attributes": super().contents(), "variables": [self.value_of(one) for one in self.tracked()]}
+        return {"attributes": super().contents(), "variables": [self.value_of(variable) for variable in self.tracked()]}
 
     def put_back(self, contents: Any) -> None:
-        """Assigns the values. Raises ValueError if they are of other variables."""
+        """Assigns the values. Raises ValueError if the values do not fit the variables."""
         variables, values = self.tracked(), contents["variables"]
         if len(variables) != len(values):
-            raise ValueError(f"{len(values)} variables were kept, and there are {len(variables)}")
-        for one, value in zip(variables, values, strict=True):
-            if tuple(one.shape) != tuple(value.shape):
-                raise ValueError(f"variable {_name(one)} was kept with shape {tuple(value.shape)}, not {one.shape}")
+            raise ValueError(f"the saved state has {len(values)} variables, and the model has {len(variables)}")
+        for variable, value in zip(variables, values, strict=True):
+            if tuple(variable.shape) != tuple(value.shape):
+                raise ValueError(
+                    f"variable {_name(variable)} was saved with shape {tuple(value.shape)}, "
+                    f"but has shape {variable.shape}"
+                )
         super().put_back(contents["attributes"])
-        for one, value in zip(variables, values, strict=True):
-            one.assign(value)
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
 
     def sync(self) -> None:
         self.broadcast(self.tracked())

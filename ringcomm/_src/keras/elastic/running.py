@@ -1,14 +1,40 @@
-"""The wrapper of the training function in elastic jobs, which the current Keras backend implements."""
+"""The decorator of training functions in elastic jobs, which the Keras backend implements."""
 
 from ringcomm._src.elastic.member.running import Function
 from ringcomm._src.keras.backends import module_of_backend
 
 
 def run(func: Function) -> Function:
-    """Wraps a training function as :func:`ringcomm.elastic.run` does, with the backend's errors.
+    """Decorates a training function as :func:`ringcomm.elastic.run` does.
 
-    Raises:
-        HorovodInternalError: a rank was lost outside of an elastic job (PeerLostError, RankLeftError).
+    It also recognises the loss of a rank in errors of the backend.
+
+    Parameters
+    ----------
+    func : Callable
+        A function of (state, ...).
+
+    Returns
+    -------
+    Callable
+        A function with the same arguments and result.
+
+    Raises
+    ------
+    HorovodInternalError
+        A rank was lost outside of an elastic job (PeerLostError, RankLeftError).
+
+    Examples
+    --------
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> @hvd.elastic.run
+    ... def train(state):
+    ...     while state.epoch < 3:
+    ...         state.epoch += 1                       # model.fit(...)
+    ...         state.commit()
+    ...     return state.epoch
+    >>> train(hvd.elastic.KerasState(model, epoch=0))
+    3
     """
-    made: Function = module_of_backend("elastic").run(func)
-    return made
+    wrapped: Function = module_of_backend("elastic").run(func)
+    return wrapped

@@ -8,26 +8,42 @@ from typing import Any
 import keras
 
 from ringcomm._src.elastic.member.variables import VariablesState
-from ringcomm._src.keras.backends import bring_up_to_date, module_of_backend
+from ringcomm._src.keras.backends import module_of_backend, sync_jax_state
 from ringcomm._src.keras.functions import broadcast_variables
 
 
 class KerasState(VariablesState):
     """An elastic state of a Keras model, its optimizer, and attributes.
 
-    Args:
-        model: a built model. The state contains its weights, layer states (means of BatchNorm) and states of random
-            generators (of Dropout).
-        optimizer: None: the optimizer that the model was compiled with, if any. It is built here if necessary.
-        kwargs: the attributes, with their initial values: batch=0, epoch=0.
+    Parameters
+    ----------
+    model : keras.Model
+        A built model. The state contains its weights, layer states (means of BatchNorm) and states
+        of random generators (of Dropout).
+    optimizer : keras.optimizers.Optimizer | None
+        None: the optimizer that the model was compiled with, if any. It is built here if necessary.
+    kwargs : Any
+        The attributes, with their initial values: batch=0, epoch=0.
 
-    Raises:
-        ValueError: the model is not built; on restoring: the commit is of a different model.
+    Raises
+    ------
+    ValueError
+        The model is not built; on restoring: the commit contains a different model.
+
+    Examples
+    --------
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    >>> model.set_weights([np.ones((1, 1))])
+    >>> state = hvd.elastic.KerasState(model, batch=0)
+    >>> model.set_weights([np.zeros((1, 1))])
+    >>> state.restore()                                # the last commit, here the initial state
+    >>> model.get_weights()[0].tolist()
+    [[1.0]]
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         if not model.built:
-            raise ValueError("the model has no variables yet: call model.build(input_shape) before")
+            raise ValueError("the model has no variables yet: call model.build(input_shape) first")
         module_of_backend("elastic")  # importing it registers the packing of the backend's tensors
         self.model = model
         self.optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
@@ -36,7 +52,7 @@ class KerasState(VariablesState):
         super().__init__(**kwargs)
 
     def tracked(self) -> Sequence[Any]:
-        bring_up_to_date(self.model)
+        sync_jax_state(self.model)
         return [*self.model.variables, *(self.optimizer.variables if self.optimizer is not None else ())]
 
     def value_of(self, variable: Any) -> Any:

@@ -1,3 +1,3 @@
-"""Replaces Horovod in programs that `ringrun --as-horovod` starts: the folder above is first in their path."""
+"""Replaces Horovod: `ringrun --as-horovod` puts the parent folder first in the path."""
 
 import ringcomm.as_horovod  # noqa: F401  replaces this module in sys.modules

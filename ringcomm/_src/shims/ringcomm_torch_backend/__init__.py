@@ -20,8 +20,14 @@ _MPI_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK")
 def register() -> None:
     """Registers ``backend="ringcomm"`` and ``init_method="ringcomm://"`` with torch.distributed.
 
-    ``env://``, the default, then needs no variables if an MPI launcher has started the ranks. A second call does
-    nothing.
+    ``env://``, the default, then needs no variables if an MPI launcher has started the ranks. A
+    second call does nothing.
+
+    Examples
+    --------
+    >>> ringcomm.torch.distributed.register()
+    >>> "ringcomm" in torch.distributed.Backend.backend_list
+    True
     """
     import torch.distributed as dist
 
@@ -46,8 +52,11 @@ def launched_by_mpi() -> bool:
 
 
 def _is_for_ringcomm(frame: FrameType | None) -> bool:
-    """Returns True if init_process_group was called with this backend. Reads it from the caller's frame, because torch
-    does not pass the backend to rendezvous handlers."""
+    """Returns True if init_process_group was called with this backend.
+
+    Reads the backend from the caller's frame, because torch does not pass it to rendezvous
+    handlers.
+    """
     while frame is not None and frame.f_code.co_name != "init_process_group":
         frame = frame.f_back
     return frame is not None and NAME in str(frame.f_locals.get("backend"))
@@ -58,5 +67,5 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def _by_mpi(url: str, **kwargs: Any) -> Iterator[Any]:
-    made: Iterator[Any] = importlib.import_module("ringcomm._src.torch.distributed.backend").by_mpi(url, **kwargs)
-    return made
+    rendezvous: Iterator[Any] = importlib.import_module("ringcomm._src.torch.distributed.backend").by_mpi(url, **kwargs)
+    return rendezvous

@@ -24,6 +24,8 @@ def create(options: Any) -> Any:
 
 
 def by_mpi(url: str, timeout: timedelta = timedelta(minutes=30), **_: Any) -> Iterator[Any]:
-    """Yields a store that rank 0 serves, its rank and size. Other ranks learn the store's address by MPI."""
+    """Yields (store of rank 0, rank, size). Ranks get the store's address by MPI."""
     yield stores.over_mpi(timeout)
-    raise RuntimeError("ranks of MPI do not change: init_process_group again needs a new job")
+    raise RuntimeError(
+        "the ranks of an MPI job cannot change: start a new job to call init_process_group with other ranks"
+    )

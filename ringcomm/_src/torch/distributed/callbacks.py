@@ -1,10 +1,10 @@
 """Callbacks of futures, on separate threads: they may wait, call collectives, run long and raise.
 
 A group's callbacks run one at a time, in the order in which the program attached them. Callbacks
-that a callback attaches run directly after it. So the collectives that callbacks call have one
-order on all ranks, even if operations complete in different orders.
+that a callback attaches run directly after it. So all ranks call the collectives of callbacks in
+the same order, even if operations complete in different orders.
 
-These collectives run on a stream next to the program's own
+These collectives run on a stream separate from the program's
 (:meth:`ringcomm._src.communicator.groups.Group.submit`).
 """
 
@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-_PATIENCE = 1.0  # seconds in which no callback ends, after which another one runs concurrently
-_MORE_PATIENCE = 10.0  # the limit while a callback waits for a collective, which may need the next callback
+_PATIENCE = 1.0  # seconds: if no callback has ended for this time, another one runs concurrently
+_MORE_PATIENCE = 10.0  # the same, while a callback waits for a collective that may complete only after the next one
 _IDLE = 10.0  # seconds after which an idle thread ends
 
-Path = tuple[int, ...]  # position in the order: a callback's number, after its attacher's path
+Path = tuple[int, ...]  # position in the order: path of the callback that attached this one, then a number
 
 
 class Running(threading.local):
@@ -48,7 +48,7 @@ class Callbacks:
         self._items: list[tuple[Path, Any, Callable[[], None]]] = []  # sorted: (path, future, function)
         self._changed = threading.Condition()
         self._attached = 0
-        self._busy = self._blocked = self._idle = 0  # threads in a callback, waiting in one, without one
+        self._busy = self._blocked = self._idle = 0  # threads: in a callback; waiting for a collective; idle
         self._since = 0.0  # time when a callback last began or ended
 
     def add(self, future: Any, act: Callable[[], None]) -> None:
@@ -82,8 +82,7 @@ class Callbacks:
             self._idle -= 1
 
     def _step(self, enough: Callable[[], bool], idle: float) -> bool:
-        """Runs the next callback, or waits for one. Returns False if none comes for `idle` seconds,
-        or if `enough()`."""
+        """Runs a callback, or waits for one. Returns False after `idle` seconds, or if `enough()`."""
         if enough():
             return False
         item = self._next()
@@ -111,8 +110,7 @@ class Callbacks:
         return self._patience * (_MORE_PATIENCE / _PATIENCE if self._blocked else 1)
 
     def _next(self) -> tuple[Path, Callable[[], None]] | None:
-        """Removes and returns the next callback: the first one if no other runs, or any runnable
-        one after the limit."""
+        """Removes and returns the first callback if no other runs; after the limit, any ready one."""
         late = time.monotonic() - self._since >= self._limit()
         for index, (path, future, act) in enumerate(self._items):
             if future.done() and (late or (index == 0 and not self._busy)):
@@ -131,7 +129,7 @@ class Callbacks:
             running.callbacks, running.path, running.attached, running.calls = before
 
     def help(self, future: Any) -> None:
-        """Runs the next callbacks until `future` is done. Called within a callback that waits for it."""
+        """Runs callbacks until `future` is done. Called in a callback that waits for `future`."""
         torch.futures.Future.add_done_callback(future, self._wake)
         with self._changed:
             self._busy -= 1
@@ -155,12 +153,12 @@ class Callbacks:
 
 
 def waiting() -> contextlib.AbstractContextManager[None]:
-    """Returns a context manager for a wait for a collective."""
+    """Returns a context in which this thread waits for a collective: it extends the time limit."""
     return contextlib.nullcontext() if running.callbacks is None else running.callbacks.waiting()
 
 
 class CallbackFuture(torch.futures.Future):
-    """A future that runs its callbacks in the order of this module."""
+    """A future that runs its callbacks in the order of `Callbacks`."""
 
     def __init__(self, callbacks: Callbacks, of_callback: bool = False) -> None:
         """Makes the future. `of_callback`: a callback completes it, not a collective."""
@@ -170,7 +168,7 @@ class CallbackFuture(torch.futures.Future):
         self._error: Exception | None = None
 
     def then(self, callback: Callable[[Any], Any]) -> Any:
-        """Returns the future of ``callback``'s result; the callback is called once this future is done."""
+        """Returns a future of ``callback``'s result. The callback runs once this future is done."""
         made = CallbackFuture(self._callbacks, of_callback=True)
 
         def act() -> None:
@@ -191,7 +189,11 @@ class CallbackFuture(torch.futures.Future):
             try:
                 callback(self)
             except Exception:
-                print(f"a callback of {self!r} has failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+                print(
+                    f"a callback of {self!r} raised an exception:\n{traceback.format_exc()}",
+                    file=sys.stderr,
+                    flush=True,
+                )
 
         self._callbacks.add(self, act)
 

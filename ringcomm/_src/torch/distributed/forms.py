@@ -1,6 +1,7 @@
-"""The two forms of arguments of torch's process group calls: lists and options, or tensors and a root.
+"""The two forms of arguments with which torch calls a process group.
 
-`ProcessGroup` reads its arguments with one `Forms` object per call.
+In the first form the arguments are lists of tensors and an object of options. In the second they
+are tensors, and fields of the options. `ProcessGroup` has one `Forms` object per kind of call.
 """
 
 from __future__ import annotations
@@ -24,13 +25,21 @@ def _signature(names: list[str]) -> inspect.Signature:
 
 
 class Forms:
-    """The two forms of one call, which takes ``*given, **named`` and reads them here. That adds no stack frame.
+    """Reads the arguments ``*given, **named`` of one call in either form.
 
-    Args:
-        options: torch's type of options.
-        lists: names of the data arguments in the form with lists.
-        tensors: names of the same arguments in the form with tensors.
-        fields: arguments of that form that replace the options.
+    The method of the process group calls `read`. A decorator would add a stack frame between the
+    method and its caller, and `is_from_reducer` examines the caller's frame.
+
+    Parameters
+    ----------
+    options : type
+        Torch's type of options.
+    lists : str
+        Names of the data arguments in the form with lists.
+    tensors : str
+        Names of the same arguments in the form with tensors.
+    fields : str
+        Arguments of the form with tensors that replace the options.
     """
 
     def __init__(self, options: type, lists: str, tensors: str, fields: str) -> None:
@@ -40,7 +49,7 @@ class Forms:
         self._renamed = dict(zip(lists.split(), tensors.split(), strict=True))
 
     def read(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Returns the lists, then the options. Raises torch's TypeError for arguments of neither form."""
+        """Returns the lists, then the options. Raises torch's TypeError if neither form fits."""
         count = self._count
         if not named and len(given) > count and type(given[count]) is self._options:
             return given
@@ -54,12 +63,14 @@ class Forms:
         for name, value in list(bound.arguments.items())[count:]:
             if value is not None:
                 setattr(opts, _FIELDS[name], value)
-        return *(self._listed(one) for one in bound.args[:count]), opts
+        return *(self._listed(argument) for argument in bound.args[:count]), opts
 
     def _are_lists(self, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
         moved = [*given[: self._count], *named.values()]
         fields = len(given) > self._count and given[self._count] is not None
-        return not (fields or named.keys() & _FIELDS.keys() or any(isinstance(one, torch.Tensor) for one in moved))
+        return not (
+            fields or named.keys() & _FIELDS.keys() or any(isinstance(argument, torch.Tensor) for argument in moved)
+        )
 
     def _listed(self, moved: Any) -> Any:
         """Returns the argument as a list. A rank that is not the root may pass an empty list."""

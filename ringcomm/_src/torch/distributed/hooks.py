@@ -17,22 +17,41 @@ from ringcomm._src.torch.distributed.process_group import ProcessGroup
 
 
 def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
-    """Returns a hook for ``model.register_comm_hook(group, hook)``, which averages gradients in a wire format.
+    """Returns a hook for ``model.register_comm_hook(group, hook)`` that averages in a wire format.
 
-    The format applies between hosts; within a host that shares memory nothing is encoded. Residuals of a
-    bucket are added in the next step (error feedback), as with ``DistributedOptimizer``. Complete buckets
-    are encoded, including small and one-dimensional gradients. Residuals restart at zero when
-    DistributedDataParallel rebuilds its buckets, which it does once.
+    The format applies between hosts; within a host that shares memory nothing is encoded. The
+    residual of a bucket is added to its gradients in the next step (error feedback), as with
+    ``DistributedOptimizer``. Small and one-dimensional gradients of a bucket are encoded too.
+    Residuals restart at zero when DistributedDataParallel rebuilds its buckets, which it does once.
 
-    Args:
-        compression: ``hvd.Compression.int8`` and so on, ``fp16``, ``bf16``, or the name of one of these.
+    Parameters
+    ----------
+    compression : type | WireFormat | str
+        ``hvd.Compression.int8`` and so on, ``fp16``, ``bf16``, or the name of one of these.
 
-    The hook's first argument is the process group, or None for the default one.
+    Returns
+    -------
+    Callable[[Any, torch.distributed.GradBucket], torch.futures.Future]
+        The hook. Its first argument is the process group, or None for the default one.
 
-    Raises:
-        ValueError: there is no such format, or it is for DistributedOptimizer only (powersgd: torch has a
-            hook for it).
-        TypeError: from the hook: the group is not ringcomm's.
+    Raises
+    ------
+    ValueError
+        The format is unknown, or for DistributedOptimizer only (powersgd: torch has a hook for it).
+    TypeError
+        From the hook: the group is not ringcomm's.
+
+    Examples
+    --------
+    >>> import torch.distributed as dist
+    >>> from ringcomm.torch.distributed import compression_hook
+    >>> dist.init_process_group("ringcomm")
+    >>> model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    >>> model.register_comm_hook(None, compression_hook("int8"))
+    >>> model(torch.full((1, 2), rank + 1.0)).sum().backward()
+    >>> model.module.weight.grad.tolist()  # the mean of the gradients 1 and 2
+    [[1.5, 1.5]]
+    >>> dist.destroy_process_group()
     """
     compression = resolved(compression, Compression)
     wire = compression if isinstance(compression, WireFormat) else compression.wire if is_builtin(compression) else ""
@@ -50,7 +69,7 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
         if isinstance(wire, WireFormat):
             steps[which] = steps.get(which, 0) + 1
             if steps[which] <= wire.warmup_steps:
-                now = wire.first()
+                now = wire.warmup_format()
             if wire.error_feedback:
                 feedback = kept.setdefault(which, _core.Feedback([buffer.numel()]))
         return group.average(buffer, now, feedback).get_future().then(lambda done: done.value()[0])

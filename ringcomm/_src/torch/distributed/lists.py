@@ -16,7 +16,7 @@ def rows_of(tensors: Sequence[Tensor]) -> list[int]:
     return [tensor.numel() for tensor in tensors]
 
 
-def require_one(call: str, what: str, given: Sequence[Tensor]) -> None:
+def require_single(call: str, what: str, given: Sequence[Tensor]) -> None:
     """Raises ValueError unless `given` is a list of one tensor.
 
     Gloo reduces several tensors of one call together; NCCL refuses them. Both have coalesced calls
@@ -27,7 +27,7 @@ def require_one(call: str, what: str, given: Sequence[Tensor]) -> None:
 
 
 def require_parts(call: str, what: str, given: Sequence[Sequence[Tensor]], count: int, size: int) -> None:
-    """Raises ValueError unless `given` is `count` lists, each with one tensor for each of `size` ranks."""
+    """Raises ValueError unless `given` is `count` lists of `size` tensors, one for each rank."""
     if len(given) != count or count == 0:
         raise ValueError(f"{call}: {what} must be {max(count, 1)} list(s) of {size} tensors, not {len(given)} lists")
     for each in given:
@@ -38,9 +38,9 @@ def require_parts(call: str, what: str, given: Sequence[Sequence[Tensor]], count
 
 
 class FlatList:
-    """Tensors of one call as flat tensors in ``flats``: the tensor itself if contiguous, else a copy.
+    """The tensors of a call as one-dimensional ``flats``: views if contiguous, else copies.
 
-    ``write_back`` assigns the copies.
+    ``write_back`` copies the results to the tensors.
     """
 
     def __init__(self, tensors: Sequence[Tensor], flats: list[Tensor], copied: bool) -> None:
@@ -48,19 +48,19 @@ class FlatList:
 
     @property
     def flat(self) -> Tensor:
-        """All tensors of a list made by ``of``, in a row."""
+        """The only flat tensor of a list that ``of`` has made."""
         return self.flats[0]
 
     @classmethod
     def each(cls, tensors: Sequence[Tensor]) -> FlatList:
-        """Returns each tensor flat, to be written."""
+        """Makes a flat tensor for each tensor. A call writes its results to them."""
         flats = [tensor.detach().contiguous().view(-1) for tensor in tensors]
         moved = any(flat.data_ptr() != tensor.data_ptr() for flat, tensor in zip(flats, tensors, strict=True))
         return cls(tensors, flats, moved)
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor], read: bool) -> FlatList:
-        """Returns all tensors, of one dtype, in a row. `read`: their values are needed."""
+        """Makes one flat tensor of all tensors, which have one dtype. `read`: the call reads it."""
         if in_a_row(tensors):
             first = tensors[0].detach()
             total = sum(tensor.numel() for tensor in tensors)
@@ -71,7 +71,7 @@ class FlatList:
         return cls(tensors, [flats[0].new_empty(sum(flat.numel() for flat in flats))], True)
 
     def write_back(self) -> None:
-        """Copies the values to the tensors if they were copied."""
+        """Copies the results to the tensors if the flat tensors are copies."""
         if not self._copied:
             return
         parts = self.flats

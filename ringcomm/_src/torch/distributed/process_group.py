@@ -19,7 +19,7 @@ from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 from ringcomm._src.torch.distributed import forms, sparse
-from ringcomm._src.torch.distributed.lists import FlatList, require_one, require_parts, rows_of
+from ringcomm._src.torch.distributed.lists import FlatList, require_parts, require_single, rows_of
 from ringcomm._src.torch.distributed.messages import GroupMessages
 from ringcomm._src.torch.distributed.reductions import of_torch
 from ringcomm._src.torch.distributed.shared_tensors import BIG, is_from_reducer
@@ -34,21 +34,32 @@ class ProcessGroup(GroupMessages):
 
     It has every collective and message of torch.distributed, on CPU and CUDA tensors of any dtype,
     contiguous or not. Reductions have the dtypes of :class:`ringcomm.Op`. Messages of CUDA tensors
-    go through the host, which waits for the copies.
+    are copied through host memory, and the host waits for the copies.
 
     Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an
     object of options, or tensors, ``root``, ``op`` and ``timeout``.
 
     Calls of one group run in the order submitted, concurrently with those of other groups. Ranks
-    compare each call before data moves. MismatchError then names the group and the call's number in
-    it.
+    compare each call before data moves. A MismatchError names the group and the number of the call.
+
+    Examples
+    --------
+    >>> import torch.distributed as dist
+    >>> dist.init_process_group("ringcomm")
+    >>> x = torch.full((2,), rank + 1.0)
+    >>> dist.all_reduce(x)
+    >>> x.tolist()
+    [3.0, 3.0]
+    >>> dist.group.WORLD.stats().of("allreduce").calls
+    1
+    >>> dist.destroy_process_group()
     """
 
     # ---- reductions --------------------------------------------------------------------------------------------------
     def allreduce(self, *given: Any, **named: Any) -> Work:
         """Reduces a tensor in place."""
         tensors, opts = forms.ALLREDUCE.read(given, named)
-        require_one("all_reduce", "the input", tensors)
+        require_single("all_reduce", "the input", tensors)
         return self._allreduce(tensors, opts)
 
     def _allreduce(self, tensors: Tensors, opts: Any) -> Work:
@@ -57,11 +68,11 @@ class ProcessGroup(GroupMessages):
             sparse.allreduce(self, tensors, op)
             return self._work([], tensors, None, None)
         if tensors[0].nbytes >= BIG:
-            self._meet(tensors, is_from_reducer(sys._getframe(1).f_back))  # the caller of the public call
+            self._share_tensors(tensors, is_from_reducer(sys._getframe(1).f_back))  # the frame that called allreduce()
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]
-            return [calls.allreduce(one, one, op, name=name, pre=factor) for one in buffers]
+            return [calls.allreduce(buffer, buffer, op, name=name, pre=factor) for buffer in buffers]
 
         return self._in_place((op, factor), tensors, make, opts)
 
@@ -69,12 +80,12 @@ class ProcessGroup(GroupMessages):
         """Reduces each tensor separately, in place."""
         if not tensors:
             raise ValueError("all_reduce_coalesced: the list of tensors is empty")
-        self._written(tensors)
+        self._increment_versions(tensors)
         return self._allreduce(tensors, opts)
 
     def average(self, tensor: Tensor, wire: Any, feedback: _core.Feedback | None) -> Work:
-        """Averages a bucket in place. Between hosts it has the format `wire`; ``feedback`` holds the residuals."""
-        self._meet([tensor], bucket=True)
+        """Averages in place, in the format `wire` between hosts. ``feedback`` stores residuals."""
+        self._share_tensors([tensor], bucket=True)
 
         def make(name: str) -> list[Request]:
             buffer = arrays.target(tensor)
@@ -85,29 +96,31 @@ class ProcessGroup(GroupMessages):
     def reduce(self, *given: Any, **named: Any) -> Work:
         """Reduces in place on the root; tensors of other ranks do not change."""
         tensors, opts = forms.REDUCE.read(given, named)
-        require_one("reduce", "the input", tensors)
+        require_single("reduce", "the input", tensors)
         op, factor = of_torch(opts.reduceOp)
 
         def make(name: str) -> list[Request]:
             root, here = opts.rootRank, opts.rootRank == self._group.rank
             return [
-                calls.reduce(one, one if here else None, root, op, self._group.rank, name=name, pre=factor)
-                for one in tensors
+                calls.reduce(tensor, tensor if here else None, root, op, self._group.rank, name=name, pre=factor)
+                for tensor in tensors
             ]
 
         return self._run(make, tensors, opts)
 
     def reduce_scatter(self, *given: Any, **named: Any) -> Work:
-        """Reduces lists of tensors, one for each rank; rank r gets the r-th results. Sizes may differ."""
+        """Reduces lists of tensors, also of different sizes; rank r gets result r of each list."""
         outputs, inputs, opts = forms.REDUCE_SCATTER.read(given, named)
         require_parts("reduce_scatter", "the inputs", inputs, len(outputs), self._group.size)
         lists = [FlatList.of(each, True) for each in inputs]
-        return self._reduce_scatter(outputs, [one.flat for one in lists], [rows_of(each) for each in inputs], opts)
+        return self._reduce_scatter(
+            outputs, [flat_list.flat for flat_list in lists], [rows_of(each) for each in inputs], opts
+        )
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Reduces each input; rank r gets its part r."""
         rows = [[out.numel()] * self._group.size for out in outputs]
-        return self._reduce_scatter(outputs, [one.reshape(-1) for one in inputs], rows, opts)
+        return self._reduce_scatter(outputs, [tensor.reshape(-1) for tensor in inputs], rows, opts)
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Calls ``reduce_scatter_single_coalesced`` for one tensor."""
@@ -115,31 +128,31 @@ class ProcessGroup(GroupMessages):
 
     def _reduce_scatter(self, outputs: Tensors, flats: Tensors, rows: list[list[int]], opts: Any) -> Work:
         op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
-        self._meet(flats)
-        self._written(outputs)
+        self._share_tensors(flats)
+        self._increment_versions(outputs)
         me, size = self._group.rank, self._group.size
-        whole = FlatList.each(outputs)
+        flat_outputs = FlatList.each(outputs)
 
         def make(name: str) -> list[Request]:
             return [
                 row_calls.reducescatter(arrays.source(flat), out, op, me, size, rows=each, name=name, pre=factor)
-                for flat, out, each in zip(flats, whole.flats, rows, strict=True)
+                for flat, out, each in zip(flats, flat_outputs.flats, rows, strict=True)
             ]
 
-        return self._run(make, outputs, opts, whole.write_back)
+        return self._run(make, outputs, opts, flat_outputs.write_back)
 
     # ---- collectives that move data ----------------------------------------------------------------------------------
     def broadcast(self, *given: Any, **named: Any) -> Work:
         """Broadcasts the root's tensor to every rank."""
         tensors, opts = forms.BROADCAST.read(given, named)
-        require_one("broadcast", "the input", tensors)
+        require_single("broadcast", "the input", tensors)
 
         def make(name: str) -> list[Request]:
             buffers = [arrays.target(tensor) for tensor in tensors]
-            return [calls.broadcast(one, one, opts.rootRank, name=name) for one in buffers]
+            return [calls.broadcast(buffer, buffer, opts.rootRank, name=name) for buffer in buffers]
 
         if opts.rootRank != self._group.rank:
-            self._written(tensors)
+            self._increment_versions(tensors)
         return self._in_place(("broadcast", opts.rootRank), tensors, make, opts)
 
     def allgather(self, *given: Any, **named: Any) -> Work:
@@ -147,37 +160,37 @@ class ProcessGroup(GroupMessages):
         outputs, inputs, opts = forms.ALLGATHER.read(given, named)
         require_parts("all_gather", "the outputs", outputs, len(inputs), self._group.size)
         if inputs[0].is_cpu:
-            return self._allgather_apart(outputs, inputs, opts)
+            return self._allgather_per_rank(outputs, inputs, opts)
         lists = [FlatList.of(each, False) for each in outputs]
         rows = [rows_of(each) for each in outputs]
-        everything = [out for each in outputs for out in each]
+        all_outputs = [out for each in outputs for out in each]
 
         def finish() -> None:
-            for one in lists:
-                one.write_back()
+            for flat_list in lists:
+                flat_list.write_back()
 
-        return self._allgather([one.flat for one in lists], inputs, rows, everything, opts, finish)
+        return self._allgather([flat_list.flat for flat_list in lists], inputs, rows, all_outputs, opts, finish)
 
-    def _allgather_apart(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """Gathers without an intermediate copy: data of each rank is read directly into its output."""
-        everything = [out for each in outputs for out in each]
-        self._meet([*inputs, *everything])
-        self._written(everything)
+    def _allgather_per_rank(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """Gathers without an intermediate copy: each rank's data is read into its output."""
+        all_outputs = [out for each in outputs for out in each]
+        self._share_tensors([*inputs, *all_outputs])
+        self._increment_versions(all_outputs)
         me, size = self._group.rank, self._group.size
 
         def make(name: str) -> list[Request]:
             return [
-                row_calls.allgather_per_rank(one.reshape(-1), each, me, size, name=name)
-                for one, each in zip(inputs, outputs, strict=True)
+                row_calls.allgather_per_rank(tensor.reshape(-1), each, me, size, name=name)
+                for tensor, each in zip(inputs, outputs, strict=True)
             ]
 
-        return self._run(make, everything, opts)
+        return self._run(make, all_outputs, opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Gathers every rank's tensors, one after the other."""
-        whole = FlatList.each(outputs)
-        rows = [[one.numel()] * self._group.size for one in inputs]
-        return self._allgather(whole.flats, inputs, rows, outputs, opts, whole.write_back)
+        flat_outputs = FlatList.each(outputs)
+        rows = [[tensor.numel()] * self._group.size for tensor in inputs]
+        return self._allgather(flat_outputs.flats, inputs, rows, outputs, opts, flat_outputs.write_back)
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         """Calls ``all_gather_single_coalesced`` for one tensor."""
@@ -190,14 +203,14 @@ class ProcessGroup(GroupMessages):
     def _allgather(
         self, flats: Tensors, inputs: Tensors, rows: list[list[int]], outputs: Tensors, opts: Any, finish: Any
     ) -> Work:
-        self._meet([*inputs, *flats])
-        self._written(outputs)
+        self._share_tensors([*inputs, *flats])
+        self._increment_versions(outputs)
         me, size = self._group.rank, self._group.size
 
         def make(name: str) -> list[Request]:
             return [
-                row_calls.allgather(one.reshape(-1), flat, each, me, size, name=name)
-                for one, flat, each in zip(inputs, flats, rows, strict=True)
+                row_calls.allgather(tensor.reshape(-1), flat, each, me, size, name=name)
+                for tensor, flat, each in zip(inputs, flats, rows, strict=True)
             ]
 
         return self._run(make, outputs, opts, finish)
@@ -205,11 +218,13 @@ class ProcessGroup(GroupMessages):
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Work:
-        """Sends rows of the first dimension to each rank; without splits in equal parts."""
+        """Sends rows of the first dimension to each rank; without splits, equal numbers."""
         sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
-        whole = FlatList.each([output])
+        flat_outputs = FlatList.each([output])
         row = math.prod(input.shape[1:])
-        return self._alltoall(input.reshape(-1), whole.flats[0], sent, received, [output], opts, whole.write_back, row)
+        return self._alltoall(
+            input.reshape(-1), flat_outputs.flats[0], sent, received, [output], opts, flat_outputs.write_back, row
+        )
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Sends tensor r of the inputs to rank r."""
@@ -220,10 +235,12 @@ class ProcessGroup(GroupMessages):
     def _elements(self, tensor: Tensor, splits: Sequence[int]) -> list[int]:
         size, rows = self._group.size, tensor.shape[0] if tensor.dim() else 1
         if not splits and rows % size:
-            raise ValueError(f"all_to_all_single: {size} ranks do not divide the first dimension, {rows}; give splits")
+            raise ValueError(
+                f"all_to_all_single: the first dimension, {rows}, is no multiple of {size} ranks: pass splits"
+            )
         splits = list(splits) or [rows // size] * size
         if len(splits) != size or sum(splits) != rows:
-            raise ValueError(f"all_to_all_single: splits {splits} must be {size} that add up to {rows} rows")
+            raise ValueError(f"all_to_all_single: splits {splits} must be {size} numbers that add up to {rows} rows")
         row = tensor.numel() // rows if rows else 0
         return [n * row for n in splits]
 
@@ -238,8 +255,8 @@ class ProcessGroup(GroupMessages):
         finish: Any,
         row: int = 1,
     ) -> Work:
-        self._meet([flat, into])
-        self._written(outputs)
+        self._share_tensors([flat, into])
+        self._increment_versions(outputs)
 
         def make(name: str) -> list[Request]:
             return [row_calls.alltoall(flat, into, sent, received, self._group.size, name=name, count=row)]
@@ -250,14 +267,14 @@ class ProcessGroup(GroupMessages):
         """Gathers every rank's tensor into the root's list."""
         outputs, inputs, opts = forms.GATHER.read(given, named)
         here = opts.rootRank == self._group.rank
-        require_one("gather", "the input", inputs)
+        require_single("gather", "the input", inputs)
         if here:
             require_parts("gather", "the outputs", outputs, 1, self._group.size)
         into = FlatList.of(outputs[0], False) if here else None
         rows = rows_of(outputs[0]) if here else [inputs[0].numel()] * self._group.size
         flat = inputs[0].reshape(-1)
         if here:
-            self._written(outputs[0])
+            self._increment_versions(outputs[0])
 
         def make(name: str) -> list[Request]:
             out = into.flat if into else None
@@ -269,18 +286,18 @@ class ProcessGroup(GroupMessages):
         """Sends tensor r of the root's list to rank r."""
         outputs, inputs, opts = forms.SCATTER.read(given, named)
         here = opts.rootRank == self._group.rank
-        require_one("scatter", "the output", outputs)
+        require_single("scatter", "the output", outputs)
         if here:
             require_parts("scatter", "the inputs", inputs, 1, self._group.size)
         flat = FlatList.of(inputs[0], True).flat if here else None
-        whole = FlatList.each(outputs)
-        self._written(outputs)
+        flat_outputs = FlatList.each(outputs)
+        self._increment_versions(outputs)
 
         def make(name: str) -> list[Request]:
             me, size = self._group.rank, self._group.size
-            return [row_calls.scatter(flat, whole.flats[0], opts.rootRank, None, me, size, name)]
+            return [row_calls.scatter(flat, flat_outputs.flats[0], opts.rootRank, None, me, size, name)]
 
-        return self._run(make, outputs, opts, whole.write_back)
+        return self._run(make, outputs, opts, flat_outputs.write_back)
 
     def barrier(self, *given: Any, **named: Any) -> Work:
         """Completes when every rank has called it."""

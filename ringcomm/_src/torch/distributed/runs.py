@@ -21,20 +21,20 @@ from ringcomm._src.core._core import Operation, Request
 from ringcomm._src.observe import accounts
 from ringcomm._src.torch.distributed import world
 from ringcomm._src.torch.distributed.callbacks import Callbacks, running
-from ringcomm._src.torch.distributed.work import DONE, OperationTimeoutError, Pending, Work, run_to_the_end
+from ringcomm._src.torch.distributed.work import DONE, OperationTimeoutError, Pending, Work, run_blocking
 from ringcomm._src.torch.kind import DEVICES
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]
 
-MOST_KNOWN = 1024  # calls in place that a group caches
-SOON = 1e-3  # seconds: waits up to this long need no timeout
+MAX_CACHED = 1024  # in-place calls that a group caches
+SHORT_WAIT = 1e-3  # seconds that a repeated blocking call waits first, before it waits with a timeout
 _NO_TIMEOUT = timedelta(0)
-_Base: Any = dist.ProcessGroup  # methods differ between versions
+_Base: Any = dist.ProcessGroup  # Any, because its methods differ between versions of torch
 
 
 class GroupCalls(_Base):
-    """Runs the calls of one group, in the order submitted, concurrently with those of other groups."""
+    """Runs the calls of one group in the order submitted, concurrently with other groups."""
 
     def __init__(self, group: Group, options: Any) -> None:
         super().__init__(group.rank, group.size)
@@ -47,8 +47,8 @@ class GroupCalls(_Base):
         self._order = threading.Lock()  # makes the number of a call equal to its position in the group's order
         self._last: list[Operation | None] = [None, None]  # last operation submitted: by the program, by callbacks
         self._callbacks, self._unordered = Callbacks(), Callbacks(ordered=False)  # for collectives, for messages
-        self._known: dict[Any, tuple[Any, Request]] = {}
-        self._together: list[Work] | None = None  # works between _start_coalescing and _end_coalescing
+        self._cached: dict[Any, tuple[Any, Request]] = {}
+        self._coalesced: list[Work] | None = None  # works between _start_coalescing and _end_coalescing
 
     @classmethod
     def of(cls, options: Any) -> Any:
@@ -64,11 +64,11 @@ class GroupCalls(_Base):
         return "ringcomm"
 
     def setGroupName(self, name: str) -> None:
-        self._called = name
+        self._label = name
         self._group.name = f"process group {name}"
 
     def getGroupName(self) -> str:
-        return self._called
+        return self._label
 
     def setGroupDesc(self, text: str) -> None:
         self._described = text
@@ -82,7 +82,7 @@ class GroupCalls(_Base):
     def _get_backend(self, device: Any) -> Any:
         if torch.device(device).type not in ("cpu", *DEVICES):
             raise RuntimeError(
-                f"process group {self._called} of the backend ringcomm has tensors of CPUs and of CUDA, not {device}"
+                f"process group {self._label} of the backend ringcomm supports CPU and CUDA tensors, not {device}"
             )
         return self
 
@@ -96,26 +96,28 @@ class GroupCalls(_Base):
     def stats(self, reset: bool = False) -> accounts.Stats:
         """Returns statistics of the group's collectives on this rank.
 
-        Messages are in :func:`ringcomm.stats`, with all other traffic.
+        :func:`ringcomm.stats` includes messages and all other traffic.
 
-        Args:
-            reset: restart the counts at zero.
+        Parameters
+        ----------
+        reset : bool
+            True: restarts the counts at zero.
         """
         return self._group.stats(reset)
 
     def shutdown(self) -> None:
         """Leaves the group. Not collective.
 
-        Operations in progress end first, within the group's timeout, unless an exception is being
-        handled: then they end with ShutDownError.
+        Waits for operations in progress, at most for the group's timeout. If an exception is being
+        handled, does not wait; the operations then end with ShutDownError.
         """
-        self._known.clear()
+        self._cached.clear()
         if sys.exc_info()[1] is None:
             self._finish_works()
-        self._group.leave(f"process group {self._called} has been destroyed")
+        self._group.leave(f"process group {self._label} has been destroyed")
 
     def _finish_works(self) -> None:
-        """Waits for the last operations, as Gloo does, and warns about those that fail or do not end."""
+        """Waits for the last operations, as Gloo does; warns if they fail or do not end."""
         for operation in self._last:
             if operation is None or self._group.has_left:
                 continue
@@ -127,32 +129,32 @@ class GroupCalls(_Base):
                 why = f"has failed: {error}"
             if why:
                 warnings.warn(
-                    f"destroy_process_group: on rank {self._group.rank} {operation.name}, which nobody has waited for, "
-                    f"{why}. Its tensors and those of calls before it may differ between ranks: wait() for every work",
+                    f"destroy_process_group: on rank {self._group.rank}, {operation.name} {why}. Its tensors and those "
+                    "of earlier calls may differ between ranks: call wait() on every work first",
                     stacklevel=4,
                 )
 
     def abort(self) -> None:
         """Leaves the group like ``shutdown``; ranks that wait for this rank get RankLeftError."""
-        self._known.clear()
-        self._group.leave(f"process group {self._called} has been aborted")
+        self._cached.clear()
+        self._group.leave(f"process group {self._label} has been aborted")
 
     # ---- running calls -----------------------------------------------------------------------------------------------
-    def _meet(self, tensors: Tensors, bucket: bool = False) -> None:
-        """Notes the tensors of a call that is about to run. `bucket`: a bucket of DistributedDataParallel."""
+    def _share_tensors(self, tensors: Tensors, bucket: bool = False) -> None:
+        """Moves a bucket into shared memory, or reserves shared memory for later tensors."""
         if self._shared is not None:
-            act = self._shared.move if bucket else self._shared.met
-            for one in tensors:
-                act(one)
+            act = self._shared.move if bucket else self._shared.reserve_block
+            for tensor in tensors:
+                act(tensor)
 
     @staticmethod
-    def _written(tensors: Tensors) -> None:
-        """Raises the version of the tensors, so that autograd refuses those that it has saved.
+    def _increment_versions(tensors: Tensors) -> None:
+        """Increments versions of tensors, so that autograd detects changes of saved tensors.
 
-        As on Gloo and NCCL, reductions in place do not count.
+        As in Gloo and NCCL, in-place reductions of single tensors do not call this.
         """
-        for one in tensors:
-            torch.autograd.graph.increment_version(one)
+        for tensor in tensors:
+            torch.autograd.graph.increment_version(tensor)
 
     def _run(
         self,
@@ -161,9 +163,9 @@ class GroupCalls(_Base):
         options: Any,
         finish: Callable[[], Any] | None = None,
     ) -> Work:
-        """Submits the requests that `make(name=...)` returns, in a row, and returns their work.
+        """Submits the requests of `make(name=...)` one after the other, and returns their work.
 
-        `finish` runs after the requests' own `finish`.
+        `finish` runs after the `finish` of every request.
         """
         with self._order:
             requests = make(name=self._next_name())
@@ -178,19 +180,19 @@ class GroupCalls(_Base):
         return self._work(operations, outputs, complete, options)
 
     def _in_place(self, what: Any, tensors: Tensors, make: Callable[..., Sequence[Request]], options: Any) -> Work:
-        """Runs a call in place like `_run`. A call with one tensor is cached, so that its repetition costs less.
+        """Runs an in-place call like `_run`. Caches calls with one tensor, so repeats are faster.
 
-        `what` distinguishes the call from other calls with such a tensor.
+        `what` distinguishes the call from other calls with a tensor of this shape and dtype.
         """
         if len(tensors) != 1:
             return self._run(make, tensors, options)
         tensor = tensors[0]
         key = (what, tensor.dtype, tensor.shape)
-        known = self._known.get(key)
-        if known is not None and (address := known[0].of(tensor)) != -1:
+        cached = self._cached.get(key)
+        if cached is not None and (address := cached[0].address_if_match(tensor)) != -1:
             with self._order:
-                operation = self._submit(known[1], self._next_name(), address)
-            if self._together is None and not getattr(options, "asyncOp", True) and operation.wait(SOON):
+                operation = self._submit(cached[1], self._next_name(), address)
+            if self._coalesced is None and not getattr(options, "asyncOp", True) and operation.wait(SHORT_WAIT):
                 operation.check()
                 return DONE
             return self._work([operation], [tensor], None, options)
@@ -198,55 +200,57 @@ class GroupCalls(_Base):
 
         def remember(name: str) -> Sequence[Request]:
             requests = make(name)
-            if like is not None and len(self._known) < MOST_KNOWN and like.of(tensor) != -1:
-                self._known[key] = like, requests[0]
+            if like is not None and len(self._cached) < MAX_CACHED and like.address_if_match(tensor) != -1:
+                self._cached[key] = like, requests[0]
             made.extend(requests)
             return requests
 
-        def forget_the_tensor() -> None:
+        def drop_tensor() -> None:
             made[0].finish = None
 
         made: list[Request] = []
-        return self._run(remember, [tensor], options, forget_the_tensor)
+        return self._run(remember, [tensor], options, drop_tensor)
 
     def _submit(self, request: Request, name: str | None = None, address: int = 0) -> Operation:
-        beside = running.callbacks is not None
-        operation = self._last[beside] = self._group.submit(request, name, address, beside)
+        from_callback = running.callbacks is not None
+        operation = self._last[from_callback] = self._group.submit(request, name, address, from_callback)
         return operation
 
     def _next_name(self) -> str:
         if running.callbacks is not None:
             running.calls += 1
             path = ".".join(map(str, running.path))
-            return f"call {running.calls} of callback {path} of process group {self._called}"
+            return f"call {running.calls} of callback {path} of process group {self._label}"
         self._calls += 1
-        return f"call {self._calls} of process group {self._called}"
+        return f"call {self._calls} of process group {self._label}"
 
     def _work(self, operations: Sequence[Pending], outputs: Tensors, finish: Any, options: Any) -> Work:
-        """Returns the work of operations in progress. If the caller waits (`options.asyncOp` is False), waits first."""
+        """Returns the work of these operations; waits first if `options.asyncOp` is False."""
         timeout = getattr(options, "timeout", None)
         seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
-        if self._together is None and not getattr(options, "asyncOp", True):
-            run_to_the_end(operations, outputs, finish, seconds, self._timed_out)
+        if self._coalesced is None and not getattr(options, "asyncOp", True):
+            run_blocking(operations, outputs, finish, seconds, self._timed_out)
             return DONE
-        callbacks = self._callbacks if all(isinstance(one, Operation) for one in operations) else self._unordered
+        callbacks = (
+            self._callbacks if all(isinstance(operation, Operation) for operation in operations) else self._unordered
+        )
         work = Work(operations, outputs, finish, seconds, self._timed_out, callbacks)
-        if self._together is not None:
-            self._together.append(work)
+        if self._coalesced is not None:
+            self._coalesced.append(work)
         return work
 
     def _timed_out(self, what: Pending, after: float) -> Exception:
         self.abort()
         return OperationTimeoutError(
-            f"rank {self._group.rank} of process group {self._called}: {what.name} was not done within the timeout of "
-            f"{after:g} s: some rank has not made it, or is slower. This rank has left the group"
+            f"rank {self._group.rank} of process group {self._label}: {what.name} did not finish within the timeout "
+            f"of {after:g} s: another rank has not made this call, or is slower. This rank has left the group"
         )
 
     def _start_coalescing(self, device: Any = None) -> None:
-        self._together = []
+        self._coalesced = []
 
     def _end_coalescing(self, device: Any = None) -> Work:
-        works, self._together = self._together or [], None
+        works, self._coalesced = self._coalesced or [], None
 
         def finish() -> None:
             for work in works:

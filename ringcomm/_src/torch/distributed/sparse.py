@@ -1,4 +1,4 @@
-"""All-reduce of sparse COO tensors, which DistributedDataParallel uses for gradients of sparse embeddings."""
+"""All-reduce of sparse COO tensors: DistributedDataParallel's gradients of sparse embeddings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Gathers(Protocol):
 
 
 def allreduce(group: Gathers, tensors: list[Tensor], op: Any) -> None:
-    """Reduces in place by gathering all entries, and waits. UnsupportedError unless op is Sum or Average."""
+    """Reduces in place by gathering all entries. UnsupportedError unless op is Sum or Average."""
     if op not in (Sum, Average):
-        raise UnsupportedError(f"all_reduce: sparse tensors are added or averaged; there is no {op.name} of them")
+        raise UnsupportedError(f"all_reduce of sparse tensors supports SUM and AVG, not {op.name}")
     for tensor in tensors:
-        mine = tensor.detach().coalesce()
+        local = tensor.detach().coalesce()
         counts = [torch.empty(1, dtype=torch.int64) for _ in range(group.size())]
-        group.allgather([counts], [torch.tensor([mine._nnz()])]).wait()
+        group.allgather([counts], [torch.tensor([local._nnz()])]).wait()
         entries = [int(count) for count in counts]
         parts = []
-        for dense in (mine.indices().t(), mine.values()):
-            everybody = [dense.new_empty((n, *dense.shape[1:])) for n in entries]
-            group.allgather([everybody], [dense.contiguous()]).wait()
-            parts.append(torch.cat(everybody))
+        for dense in (local.indices().t(), local.values()):
+            gathered = [dense.new_empty((n, *dense.shape[1:])) for n in entries]
+            group.allgather([gathered], [dense.contiguous()]).wait()
+            parts.append(torch.cat(gathered))
         values = parts[1] / group.size() if op == Average else parts[1]
         total = torch.sparse_coo_tensor(parts[0].t(), values.to(tensor.dtype), tensor.shape, check_invariants=False)
         with torch.no_grad():

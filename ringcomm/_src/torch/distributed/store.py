@@ -20,7 +20,7 @@ from ringcomm._src.platform import mpi_library
 from ringcomm._src.shims import ringcomm_torch_backend
 
 _ADDRESS_OF = 0x8915  # SIOCGIFADDR
-_MOST_NAME = 15  # bytes of an interface's name
+_MAX_NAME = 15  # bytes of an interface's name
 
 
 def launched_by_mpi() -> bool:
@@ -28,7 +28,7 @@ def launched_by_mpi() -> bool:
     return ringcomm_torch_backend.launched_by_mpi() or "RANK" not in os.environ
 
 
-_base: Any = None  # kept for the life of the process: connections are not made again
+_base: Any = None  # kept until the process ends, so that connections are made only once
 _calls = itertools.count()
 
 
@@ -61,30 +61,30 @@ def _boot() -> str:
 
 
 def addresses() -> list[str]:
-    """Returns IPv4 addresses at which other hosts may reach this host: its interfaces' and its name's."""
+    """Returns this host's addresses for other hosts: IPv4 of its interfaces, and its name."""
     found: list[str] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
             try:
-                row = fcntl.ioctl(any_socket.fileno(), _ADDRESS_OF, struct.pack("256s", name.encode()[:_MOST_NAME]))
+                row = fcntl.ioctl(any_socket.fileno(), _ADDRESS_OF, struct.pack("256s", name.encode()[:_MAX_NAME]))
                 found.append(socket.inet_ntoa(row[20:24]))
             except OSError:  # the interface has no IPv4 address
                 continue
-    return [one for one in found if not one.startswith("127.")] + [socket.gethostname()]
+    return [address for address in found if not address.startswith("127.")] + [socket.gethostname()]
 
 
 def _connect(candidates: list[str], port: int, size: int, timeout: timedelta) -> Any:
-    trouble = ""
+    failures = ""
     for host in candidates:
         try:
             with socket.create_connection((host, port), 3):  # TCPStore would retry for minutes
                 pass
             return dist.TCPStore(host, port, size, False, timeout, False)
         except (OSError, dist.DistError) as error:
-            trouble = f"{trouble}; {host}: {error}" if trouble else f"{host}: {error}"
+            failures = f"{failures}; {host}: {error}" if failures else f"{host}: {error}"
     raise RuntimeError(
-        f"the store of rank 0, port {port}, cannot be reached ({trouble}). Set MASTER_ADDR, MASTER_PORT, RANK and "
-        "WORLD_SIZE, or give init_process_group a store"
+        f"this rank cannot reach the store of rank 0 on port {port} ({failures}). Set MASTER_ADDR, MASTER_PORT, RANK "
+        "and WORLD_SIZE, or pass a store to init_process_group"
     )
 
 
@@ -109,7 +109,7 @@ class StoreSpace:
     def _has(self, name: str) -> bool:
         if hasattr(self._store, "check"):
             return bool(self._store.check([name]))
-        try:  # torch 2.1 has no check(); values were put before the preceding fence
+        try:  # torch 2.1 has no check(). A value put before the last fence is there already
             self._store.wait([name], timedelta(milliseconds=1))
         except RuntimeError:
             return False

@@ -21,11 +21,11 @@ from ringcomm._src.base.errors import RingcommError
 from ringcomm._src.core import _core
 from ringcomm._src.torch.distributed.callbacks import CallbackFuture, Callbacks, waiting
 
-_LOOK = 1e-3  # seconds that the watcher waits for one operation before it checks the others
-_NO_TIMEOUT = timedelta(0)  # C++ passes it for the group's timeout
+_POLL_SECONDS = 1e-3  # seconds that the watcher waits for one operation before it checks all
+_NO_TIMEOUT = timedelta(0)  # torch's C++ code passes zero to request the group's timeout
 
 
-def _asked_by_python() -> bool:
+def _called_by_python() -> bool:
     """Returns True if Python code has called get_future().
 
     DistributedDataParallel calls it from C++, on a thread of autograd that may have no Python
@@ -38,7 +38,7 @@ def _asked_by_python() -> bool:
 
 
 class OperationTimeoutError(RingcommError, TimeoutError):
-    """An operation exceeded the timeout of the group or the caller. This rank has left the group."""
+    """An operation exceeded the group's or the caller's timeout. This rank has left the group."""
 
 
 class Pending(Protocol):
@@ -88,14 +88,14 @@ class Message:
 
 
 class KeptWorks:
-    """Keeps the Python part of works alive while C++ holds the rest.
+    """Keeps the Python part of works alive while C++ code holds only their C++ part.
 
-    Otherwise ``wait`` would never return: torch before 2.8 does not keep it (versions from 2.13 on
-    were seen to). A work is kept until a caller has waited for it or asked for its future, or until
-    it is done and many are kept.
+    Torch before 2.8 does not keep the Python part, and ``wait`` would then never return. A work is
+    kept until a caller has waited for it or requested its future. If there are more than
+    `MAX_WORKS`, completed works are dropped.
     """
 
-    MOST = 256
+    MAX_WORKS = 256
     NEEDED = torch.__version__ < "2.8"  # versions compare as versions, not as texts
 
     def __init__(self) -> None:
@@ -107,9 +107,9 @@ class KeptWorks:
             return
         with self._lock:
             self._works[id(work)] = work
-            if len(self._works) > self.MOST:
-                for one in [one for one in self._works.values() if one.is_completed()][: self.MOST // 2]:
-                    del self._works[id(one)]
+            if len(self._works) > self.MAX_WORKS:
+                for done in [kept for kept in self._works.values() if kept.is_completed()][: self.MAX_WORKS // 2]:
+                    del self._works[id(done)]
 
     def drop(self, work: Work) -> None:
         if self.NEEDED:
@@ -123,14 +123,21 @@ kept_works = KeptWorks()
 class Work(dist.Work):
     """The work of one or several operations, in the order submitted.
 
-    Args:
-        operations: operations to wait for.
-        outputs: tensors that hold the result once all operations are done.
-        finish: computes the outputs after all operations; called once.
-        seconds: timeout of waits for which the caller gives none.
-        timed_out: called with the operation and the timeout when that has passed. It ends what cannot
-            continue, and returns the error.
-        callbacks: runs the callbacks of the future.
+    Parameters
+    ----------
+    operations : Sequence[Pending]
+        Operations to wait for.
+    outputs : list[torch.Tensor]
+        Tensors that hold the result once all operations are done.
+    finish : Callable[[], Any] | None
+        Computes the outputs after all operations; called once.
+    seconds : float
+        Timeout of waits for which the caller gives none.
+    timed_out : TimedOut
+        Called with the operation and the timeout once the timeout has passed. It returns the error,
+        and aborts the operations that cannot continue.
+    callbacks : Callbacks | None
+        Runs the callbacks of the future.
     """
 
     def __init__(
@@ -158,10 +165,12 @@ class Work(dist.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits until the outputs may be used. On a device, the current stream waits, not the host.
 
-        Raises:
-            OperationTimeoutError: the operation did not end within the timeout.
-            ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError: the operation failed. Every
-                further call raises the error again.
+        Raises
+        ------
+        OperationTimeoutError
+            The operation did not end within the timeout.
+        ringcomm.MismatchError, RankLeftError, ShutDownError, PeerLostError
+            The operation failed. Every further call raises the error again.
         """
         if not self._over:
             seconds = self._seconds if timeout is None or timeout <= _NO_TIMEOUT else timeout.total_seconds()
@@ -172,7 +181,7 @@ class Work(dist.Work):
                             if not self._over:
                                 self._end(self._timed_out(operation, seconds))
                         break
-            self._settle()
+            self._complete_work()
         kept_works.drop(self)
         if self._error is not None:
             raise self._error
@@ -190,7 +199,7 @@ class Work(dist.Work):
         """Returns the exception that ``wait`` would raise; None while the work is in progress."""
         if not self.is_completed():
             return None
-        self._settle()
+        self._complete_work()
         return self._error
 
     def synchronize(self) -> None:
@@ -214,14 +223,14 @@ class Work(dist.Work):
 
         Callbacks may wait and call collectives (:mod:`ringcomm._src.torch.distributed.callbacks`).
         """
-        by_python = _asked_by_python()
+        by_python = _called_by_python()
         with self._lock:
             if self._future is None:
-                devices: list[Any] = sorted({str(one.device) for one in self._outputs if not one.is_cpu})
+                devices: list[Any] = sorted({str(output.device) for output in self._outputs if not output.is_cpu})
                 if self._callbacks is not None and by_python and not devices:
                     self._future = CallbackFuture(self._callbacks)
                     watcher.watch(self, self._future)
-                else:  # C++ sees its error, and its streams follow the outputs
+                else:  # torch's future: C++ can read its error, and it waits for the outputs' streams
                     done: Any = torch.futures.Future(devices=devices)
                     self._future = done.then(lambda _: self.result())
                     watcher.watch(self, done)
@@ -229,8 +238,8 @@ class Work(dist.Work):
             return self._future
 
     # ---- the end of a work -------------------------------------------------------------------------------------------
-    def _settle(self) -> None:
-        """Finishes the work. All operations are done, or one cannot be waited for."""
+    def _complete_work(self) -> None:
+        """Finishes the work, once all operations are done or one has timed out."""
         with self._lock:
             if self._over:
                 return
@@ -251,7 +260,7 @@ class Work(dist.Work):
             keep_buffers(self._operations, (self._outputs, finish))
 
     def __del__(self) -> None:
-        if not self._over:  # not waited for: nothing else may reference the tensors
+        if not self._over:  # the program did not wait: operations may still use the tensors
             keep_buffers(self._operations, (self._outputs, self._finish))
 
 
@@ -261,7 +270,7 @@ def keep_buffers(operations: Sequence[Any], buffers: Any) -> None:
         _core.keep_until_done(list(operations), buffers)
 
 
-def run_to_the_end(
+def run_blocking(
     operations: Sequence[Pending],
     outputs: list[torch.Tensor],
     finish: Callable[[], Any] | None,
@@ -283,21 +292,21 @@ def run_to_the_end(
 
 
 class Watcher:
-    """A thread that completes futures, started for the first of them.
+    """A thread that completes futures. The first call of `watch` starts it.
 
-    Callbacks that torch itself attaches, as for ``collect_all``, run on it. If a callback runs
-    long, another thread takes over.
+    Callbacks that torch itself attaches, for example for ``collect_all``, run on this thread. If a
+    callback runs for long, another thread takes over.
     """
 
-    _LONG = 0.05  # seconds until another thread takes over
+    _TAKEOVER_SECONDS = 0.05  # seconds until another thread takes over
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Work, Any]] = []
-        self._over: deque[tuple[Work, Any]] = deque()  # done, to be completed
+        self._over: deque[tuple[Work, Any]] = deque()  # works that are done, and their futures to complete
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._completing = 0.0  # when the thread began to complete a future; 0: it does not
-        self._deputy: threading.Thread | None = None
+        self._completing = 0.0  # time when the thread began to complete a future; 0: it completes none
+        self._supervisor: threading.Thread | None = None
 
     def watch(self, work: Work, future: Any) -> None:
         """Completes `future` when `work` is done."""
@@ -305,7 +314,7 @@ class Watcher:
             self._waiting.append((work, future))
             if self._thread is None:
                 self._thread = self._start(self._run)
-                self._deputy = self._start(self._look_after)
+                self._supervisor = self._start(self._supervise)
             self._changed.notify_all()
 
     def _start(self, run: Callable[[], None]) -> threading.Thread:
@@ -313,15 +322,15 @@ class Watcher:
         thread.start()
         return thread
 
-    def _look_after(self) -> None:
+    def _supervise(self) -> None:
         while True:
             with self._changed:
                 while not self._waiting and not self._over:
                     self._changed.wait()
-                if self._completing and time.monotonic() - self._completing > self._LONG:
+                if self._completing and time.monotonic() - self._completing > self._TAKEOVER_SECONDS:
                     self._completing = 0.0
                     self._thread = self._start(self._run)
-            time.sleep(self._LONG)
+            time.sleep(self._TAKEOVER_SECONDS)
 
     def _run(self) -> None:
         while True:
@@ -336,10 +345,12 @@ class Watcher:
                 waiting = list(self._waiting)
             first = waiting[0][0]
             if not first._over and not first.is_completed():
-                next((one for one in first._operations if not one.done()), first._operations[0]).wait(_LOOK)
+                next((operation for operation in first._operations if not operation.done()), first._operations[0]).wait(
+                    _POLL_SECONDS
+                )
             over = [pair for pair in waiting if pair[0].is_completed()]
             with self._changed:
-                self._waiting = [pair for pair in self._waiting if all(pair is not one for one in over)]
+                self._waiting = [pair for pair in self._waiting if all(pair is not done for done in over)]
                 self._over.extend(over)
 
     def _complete(self) -> bool:

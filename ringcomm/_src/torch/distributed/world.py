@@ -1,4 +1,4 @@
-"""State that all process groups of this process share: the communicator, groups, and shared tensors."""
+"""State that all process groups share: the communicator, groups, and shared tensors."""
 
 from __future__ import annotations
 
@@ -12,60 +12,89 @@ from ringcomm._src.communicator.groups import Group, Groups
 from ringcomm._src.observe import timeline
 from ringcomm._src.torch.distributed.shared_tensors import SharedTensors
 
-_groups: Groups | None = None  # kept for the life of the process: groups begin and end without a call of all ranks
+_groups: Groups | None = None  # kept until the process ends: groups end without a common call of all ranks
 _shared: SharedTensors | None = None
 _rank_of: list[int] = []  # MPI rank of each rank of torch.distributed
 
 
 def join(rank: int, size: int) -> list[int]:
-    """Starts the default group. Returns MPI's ranks by torch.distributed's. Collective over MPI's ranks."""
+    """Starts the default group. Returns the MPI rank of each rank of torch.distributed. Collective."""
     global _groups, _rank_of, _shared
     comm = _groups.comm if _groups else Communicator()
     ranks = comm._link.exchange((rank, size))
-    if comm.size != size or sorted(one for one, _ in ranks) != list(range(size)):
+    if comm.size != size or sorted(given for given, _ in ranks) != list(range(size)):
         raise RingcommError(
-            f"init_process_group has {size} ranks, of which this is number {rank}; MPI has {comm.size}, which give "
-            f"the numbers {[one for one, _ in ranks]}. Leave rank and world_size out: MPI knows them"
+            f"init_process_group was called with rank={rank} and world_size={size} on rank {comm.rank} of MPI, which "
+            f"has {comm.size} ranks; their arguments rank are {[r for r, _ in ranks]}. Omit rank and world_size: "
+            "MPI defines them"
         )
     _groups = _groups or Groups(comm)
     if _shared is None and comm.config.shared_allocator and comm._node is not None:
         _shared = SharedTensors(comm._node)
-    timeline.start_if_asked(comm.config.timeline, comm.rank, comm.config.timeline_mark_cycles)
+    timeline.start_if_configured(comm.config.timeline, comm.rank, comm.config.timeline_mark_cycles)
     _rank_of = [0] * size
-    for mine, (theirs, _) in enumerate(ranks):
-        _rank_of[theirs] = mine
+    for mpi_rank, (torch_rank, _) in enumerate(ranks):
+        _rank_of[torch_rank] = mpi_rank
     return _rank_of
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Starts a timeline like :func:`ringcomm.start_timeline`, in programs without ``ringcomm.init()``.
+    """Starts a timeline like :func:`ringcomm.start_timeline`, without ``ringcomm.init()``.
 
-    Raises:
-        ValueError: there is no process group of this backend, or a timeline is being written already.
-        OSError: the file cannot be written.
+    Parameters
+    ----------
+    file_path : str
+        File that rank 0 writes; if it contains ``{rank}``, every rank writes a separate file.
+    mark_cycles : bool
+        True: marks each round of agreement on named operations.
+
+    Raises
+    ------
+    ValueError
+        There is no process group of this backend, or a timeline is being written already.
+    OSError
+        The file cannot be written.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import torch.distributed as dist
+    >>> from ringcomm.torch.distributed import start_timeline, stop_timeline
+    >>> dist.init_process_group("ringcomm")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     start_timeline(os.path.join(folder, "timeline.json"))
+    ...     dist.barrier()
+    ...     stop_timeline()
+    >>> dist.destroy_process_group()
     """
     if _groups is None:
-        raise ValueError('there is no process group: torch.distributed.init_process_group("ringcomm") first')
+        raise ValueError('there is no process group: call torch.distributed.init_process_group("ringcomm") first')
     timeline.start(file_path, _groups.comm.rank, mark_cycles)
 
 
 def stop_timeline() -> None:
-    """Ends the timeline and closes its file; does nothing without a timeline."""
+    """Ends the timeline and closes its file; does nothing without a timeline.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.distributed import stop_timeline
+    >>> stop_timeline()
+    """
     timeline.stop()
 
 
 def make_group(ranks: Sequence[int], name: str, timeout: float) -> Group:
     """Makes a group of torch.distributed's ranks. Collective over these.
 
-    If the default group is of another backend, the first group must have all ranks, which then
-    `join`.
+    If the default group has another backend, the first group of this backend must have all ranks.
+    Its creation calls `join`.
     """
     if _groups is None:
         size = dist.get_world_size()
         if len(ranks) < size:
             raise RingcommError(
-                f'ranks {list(ranks)} cannot make the first group with backend="ringcomm": the default group is of '
-                f'another backend. On all {size} ranks, call init_process_group("ringcomm"), or '
+                f'ranks {list(ranks)} cannot make the first group with backend="ringcomm", because the default group '
+                f'has another backend. On all {size} ranks, call init_process_group("ringcomm"), or '
                 'new_group(backend="ringcomm") of all of them first'
             )
         join(dist.get_rank(), size)

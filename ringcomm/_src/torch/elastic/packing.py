@@ -1,6 +1,6 @@
-"""Packs torch tensors for commits of elastic states: their memory is copied once, from where it is stored.
+"""Packs torch tensors for commits of elastic states, with one copy of their memory.
 
-`ringcomm._src.elastic.member.packing` calls the reducer registered here.
+`ringcomm._src.elastic.member.packing` calls the function that is registered here.
 """
 
 from __future__ import annotations

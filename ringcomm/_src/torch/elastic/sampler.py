@@ -18,17 +18,33 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
     """Distributes the indices of a dataset over the ranks, except those processed in this epoch.
 
     Ranks get the same number of indices; if the division leaves a remainder, some indices are used
-    twice. Call `record_batch` after each batch and `set_epoch` at the end of each epoch. The rest of the
-    epoch is distributed again after `load_state_dict`, and after `reset` when the ranks have changed.
+    twice. Call `record_batch` after each batch and `set_epoch` at the end of each epoch.
+    `load_state_dict` and `reset` distribute the rest of the epoch again, over the current ranks.
 
-    Args:
-        dataset: any object with a length, which does not change.
-        shuffle: True: an order that depends on seed and epoch only; False: the dataset's order.
-        seed: equal on all ranks.
-        process_set: the ranks that get indices; this rank is among them.
+    Parameters
+    ----------
+    dataset : Sized
+        Any object with a length, which does not change.
+    shuffle : bool
+        True: an order that depends on seed and epoch only; False: the dataset's order.
+    seed : int
+        Equal on all ranks.
+    process_set : ProcessSet
+        The ranks that get indices; this rank is among them.
 
-    Raises:
-        ValueError: before ``init()``; this rank is not in the process set.
+    Raises
+    ------
+    ValueError
+        The call precedes ``init()``, or this rank is not in the process set.
+
+    Examples
+    --------
+    >>> sampler = hvd.elastic.ElasticSampler(range(8), shuffle=False)
+    >>> len(sampler)
+    4
+    >>> sampler.record_batch(0, batch_size=1)  # one index of each rank
+    >>> sampler.state_dict()
+    {'epoch': 0, 'processed_num': 2}
     """
 
     def __init__(
@@ -46,13 +62,13 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins a new epoch without processed indices. Call it at the end of the previous epoch."""
+        """Begins an epoch without processed indices. Call it at the end of the previous one."""
         self.epoch, self.processed_num = epoch, 0
         self.processed_indices.clear()
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Records that every rank has processed a batch of ``batch_size``. (Horovod has ``batch_idx``.)"""
+        """Records that every rank processed ``batch_size`` samples. ``batch_idx`` is ignored."""
         self.processed_num += batch_size * self.num_replicas
 
     def record_indices(self, indices: Iterable[int]) -> None:

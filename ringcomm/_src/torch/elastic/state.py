@@ -24,8 +24,27 @@ from ringcomm._src.torch.kind import device_module
 class StateHandler:
     """Saves and restores a value.
 
-    A custom handler has `save`, `restore` and `sync`, as in Horovod, and stores what it saves in
-    attributes. Or it has `contents` and `put_back`, which saves a copy.
+    A custom handler defines `save`, `restore` and `sync`, as in Horovod, and saves into attributes.
+    Or it defines `contents` and `put_back`, so that only one copy is saved.
+
+    Parameters
+    ----------
+    value : Any
+        The value to save.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.elastic.state import StateHandler
+    >>> class ListHandler(StateHandler):
+    ...     def contents(self):
+    ...         return list(self.value)
+    ...
+    ...     def put_back(self, contents):
+    ...         self.value[:] = contents
+    >>> handler = ListHandler([rank])
+    >>> handler.sync()
+    >>> handler.value
+    [0]
     """
 
     def __init__(self, value: Any) -> None:
@@ -57,7 +76,7 @@ class StateHandler:
         return {name: it for name, it in vars(self).items() if name != "value"}
 
     def put_back(self, contents: Any) -> None:
-        """Restores the value from a result of `contents`, perhaps from another process."""
+        """Restores the value from a result of `contents`, possibly of another process."""
         vars(self).update(contents)
         self.restore()
 
@@ -71,22 +90,51 @@ class _WithStateDict(StateHandler):
 
 
 class ModelStateHandler(_WithStateDict):
-    """Handles a torch.nn.Module."""
+    """Handler of a torch.nn.Module.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.elastic.state import ModelStateHandler
+    >>> model = torch.nn.Linear(1, 1)
+    >>> _ = torch.nn.init.constant_(model.weight, rank)
+    >>> ModelStateHandler(model).sync()
+    >>> model.weight.item()
+    0.0
+    """
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
 
 
 class OptimizerStateHandler(_WithStateDict):
-    """Handles a torch.optim.Optimizer. Residuals of compression are not included; they restart at
-    zero on every rank."""
+    """Handler of a torch.optim.Optimizer. Residuals of compression restart at zero.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.elastic.state import OptimizerStateHandler
+    >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1 * (rank + 1))
+    >>> OptimizerStateHandler(optimizer).sync()
+    >>> optimizer.param_groups[0]["lr"]
+    0.1
+    """
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
 
 
 class SamplerStateHandler(_WithStateDict):
-    """Handles an ElasticSampler: the rest of the epoch is distributed again."""
+    """Handler of an ElasticSampler. `restore` distributes the rest of the epoch again.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.elastic.state import SamplerStateHandler
+    >>> handler = SamplerStateHandler(hvd.elastic.ElasticSampler(range(8)))
+    >>> handler.save()
+    >>> handler.value.record_batch(0, batch_size=2)
+    >>> handler.restore()
+    >>> handler.value.state_dict()
+    {'epoch': 0, 'processed_num': 0}
+    """
 
 
 Registry = list[tuple[type, Callable[[Any], StateHandler]]]
@@ -98,11 +146,32 @@ _registry: Registry = [
 
 
 def get_handler_registry() -> Registry:
-    """Returns pairs of a type and the handler of its values. The first pair that matches is used."""
+    """Returns pairs of a type and the handler of its values; the first match is used.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.elastic.state import get_handler_registry
+    >>> [kind.__name__ for kind, _ in get_handler_registry()]
+    ['Module', 'Optimizer', 'ElasticSampler']
+    """
     return _registry
 
 
 def set_handler_registry(registry: Registry) -> None:
+    """Replaces the registry of handlers; ``TorchState`` uses it for values of further types.
+
+    Parameters
+    ----------
+    registry : list[tuple[type, Callable[[Any], StateHandler]]]
+        Pairs of a type and the handler of its values; the first match is used.
+
+    Examples
+    --------
+    >>> from ringcomm.torch.elastic import state
+    >>> registry = state.get_handler_registry()
+    >>> state.set_handler_registry([*registry, (bytearray, state.StateHandler)])
+    >>> state.set_handler_registry(registry)
+    """
     global _registry
     _registry = registry
 
@@ -119,11 +188,23 @@ def _handler_of(value: Any) -> StateHandler | None:
 class TorchState(ObjectState):
     """An elastic state of a model, an optimizer, samplers, and attributes.
 
-    Args:
-        model, optimizer: pass them after their broadcasts, if any; distributed optimizers are allowed.
-        kwargs: further values. Those with a state_dict (learning-rate schedulers, GradScaler, more
-            models and optimizers, `ElasticSampler`) are saved by it, all other values as they are: epoch=0,
-            batch=0.
+    Parameters
+    ----------
+    model : torch.nn.Module | None
+        A model. If the program broadcasts the parameters, create the state after that.
+    optimizer : torch.optim.Optimizer | None
+        The optimizer, distributed or not.
+    **kwargs : Any
+        Further values. ``state_dict`` saves the values that have this method (learning-rate
+        schedulers, GradScaler, more models and optimizers, `ElasticSampler`). All other values
+        (epoch=0, batch=0) are copied.
+
+    Examples
+    --------
+    >>> state = hvd.elastic.TorchState(torch.nn.Linear(1, 1), epoch=rank)
+    >>> state.sync()
+    >>> state.epoch
+    0
     """
 
     _handlers: dict[str, StateHandler]
@@ -145,35 +226,38 @@ class TorchState(ObjectState):
         super().__setattr__(name, value)
 
     def contents(self) -> Any:
-        self._settle()
+        self._synchronize_devices()
         return {
             "attributes": super().contents(),
             "values": {name: handler.contents() for name, handler in self._handlers.items()},
         }
 
-    def _settle(self) -> None:
+    def _synchronize_devices(self) -> None:
         """Waits until devices have completed the work of all streams.
 
         Then a saved state is complete, and no earlier work overwrites a restored state.
         """
         states = [handler.contents() for handler in self._handlers.values() if isinstance(handler, _WithStateDict)]
-        tensors = [one for one in tree_flatten((states, super().contents()))[0] if isinstance(one, torch.Tensor)]
-        for device in {one.device for one in tensors if not one.is_cpu}:
+        tensors = [
+            tensor for tensor in tree_flatten((states, super().contents()))[0] if isinstance(tensor, torch.Tensor)
+        ]
+        for device in {tensor.device for tensor in tensors if not tensor.is_cpu}:
             device_module(device).synchronize(device)
 
     def put_back(self, contents: Any) -> None:
-        self._settle()
+        self._synchronize_devices()
         super().put_back(contents["attributes"])
         if set(contents["values"]) != set(self._handlers):
             raise ValueError(
-                f"the state that was kept has {sorted(contents['values'])}, and this one {sorted(self._handlers)}"
+                f"the saved state has the values {sorted(contents['values'])}, but this TorchState has "
+                f"{sorted(self._handlers)}: construct it with the same arguments"
             )
         for name, handler in self._handlers.items():
             handler.put_back(contents["values"][name])
-        self._settle()
+        self._synchronize_devices()
 
     def sync(self) -> None:
-        self._settle()
+        self._synchronize_devices()
         for handler in self._handlers.values():
             handler.sync()
         attributes = broadcast_object(super().contents(), 0, "elastic.attributes")

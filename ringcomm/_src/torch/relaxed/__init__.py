@@ -1,1 +1,1 @@
-"""Optimizers that exchange weights or gradients less often than every step, late, or through shared weights."""
+"""Optimizers that exchange weights or gradients rarely, late, or through shared weights."""

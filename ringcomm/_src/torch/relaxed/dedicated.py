@@ -1,7 +1,7 @@
 """Steps of any torch optimizer at dedicated servers of a ParameterServer.
 
-The store applies common rules natively. For other optimizers, the servers' scripts take the steps
-in Python.
+The store applies the update rules of common optimizers natively. For other optimizers, the scripts
+of the servers take the steps in Python.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ import numpy as np
 import torch
 
 from ringcomm._src.core import _core
-from ringcomm._src.decentralized.shards import Shards, whole
+from ringcomm._src.decentralized.shards import Shards, full_range
 from ringcomm._src.decentralized.store import Store
 from ringcomm._src.torch.relaxed.replica import TensorReplica
 
 
-class _Part:
-    """The tensors of one parameter group that are in this rank's shard, each of them completely."""
+class _GroupShard:
+    """The tensors of one parameter group in this rank's shard, which has complete tensors only."""
 
     def __init__(self, shards: Shards, parameters: list[torch.Tensor]) -> None:
-        own = shards.own()
-        assert own is not None and shards.mine is not None
-        part, at = shards.parts[shards.mine], 0
+        own = shards.own_shard()
+        assert own is not None and shards.own_index is not None
+        part, at = shards.parts[shards.own_index], 0
         self.own, self.parameters = own, list[torch.Tensor]()
-        for one in parameters:
+        for parameter in parameters:
             if part.start <= at < part.stop:
-                self.parameters.append(one)
-            at += TensorReplica.count(one)
+                self.parameters.append(parameter)
+            at += TensorReplica.count(parameter)
         self.replica = TensorReplica(self.parameters) if self.parameters else None
         self.sum = np.empty(part.stop - part.start, np.float32 if self.replica is None else self.replica.dtype)
 
@@ -39,7 +39,7 @@ class _Part:
         """Replaces the shard's weights by the result of the step, and wakes the ranks that wait."""
         if self.replica is not None:
             self.replica.read(0, self.sum)
-        self.own.apply(_core.RuleOptions("put"), whole(len(self.sum)), (self.sum, None, None))
+        self.own.apply(_core.RuleOptions("put"), full_range(len(self.sum)), (self.sum, None, None))
         self.own.shard.release()
         self.own.clocks.wake()
 
@@ -47,18 +47,20 @@ class _Part:
 def serve(optimizer: Any, store: Store) -> None:
     """Takes the optimizer's step with the gradients of the workers, until all have finished.
 
-    The options of the optimizer are this rank's.
+    The steps use the options of this rank's optimizer.
     """
-    parts = [_Part(shards, group["params"]) for shards, group in zip(store.shards, optimizer.param_groups, strict=True)]
+    parts = [
+        _GroupShard(shards, group["params"]) for shards, group in zip(store.shards, optimizer.param_groups, strict=True)
+    ]
     clocks = parts[0].own.clocks
     while True:
         seen, over = clocks.ticks(), clocks.live() == 0
-        claimed = [(part, many) for part in parts if (many := part.claim())]
-        for part, many in claimed:
-            for one in (one for group in optimizer.param_groups for one in group["params"]):
-                one.grad = None
+        claimed = [(part, count) for part in parts if (count := part.claim())]
+        for part, count in claimed:
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                parameter.grad = None
             if part.replica is not None:
-                part.sum /= many
+                part.sum /= count
                 part.replica.write_gradients(part.sum)
                 optimizer._base.step(optimizer)
             part.replace()

@@ -1,6 +1,6 @@
-"""Gradients one step late: they are sent while backward computes the next ones.
+"""Gradients that are used one step late, and sent while backward computes the next ones.
 
-`late_optimizer` implements ``DistributedOptimizer(delay=1)``.
+`delayed_optimizer` implements ``DistributedOptimizer(delay=1)``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ringcomm._src.torch.relaxed.optimizer import relaxed
 from ringcomm._src.torch.relaxed.replica import GradientReplica
 
 
-class LateGradients(Method):
-    """Sends this step's gradients and returns the last step's: x_{t+1} = x_t - lr (mean of g_{t-1}).
+class DelayedGradients(Method):
+    """Sends gradients, and uses those of the last step: x_{t+1} = x_t - lr (mean of g_{t-1}).
 
     Source: Li et al., "Pipe-SGD", arXiv:1811.03619.
     """
@@ -35,17 +35,17 @@ class LateGradients(Method):
             self._replica.sizes,
             self._replica.dtype,
             self._replica.read,
-            self._landed,
+            self._on_outcome,
             [(wire, None)] * 2,
         )
-        self._pending: Flat | None = None  # received, not used yet
-        self._keeping = False
+        self._pending: Flat | None = None  # gradients that are received but not used yet
+        self._keep_pending = False
         self.exchanges = 0
         super().__init__(name, process_set)
-        self.take: Callable[[], Any] = lambda: None  # takes a step of the optimizer, after this rank's last own step
+        self.take: Callable[[], Any] = lambda: None  # takes a step of the optimizer, after this rank's last step
 
     def exchange(self, counted: bool) -> bool:
-        """Sends the gradients, and replaces them by those of the step before. Returns False if there are none.
+        """Replaces the gradients by the last step's result. Returns False if there is no result.
 
         `counted`: this rank's gradients are part of the mean.
         """
@@ -55,15 +55,15 @@ class LateGradients(Method):
             pending, self._pending = self._pending, None
             self._replica.write(0, pending)
             return True
-        if self._lane.flying < 2:
+        if self._lane.in_flight < 2:
             return False
-        return self._lane.land().counted > 0
+        return self._lane.complete().counted > 0
 
-    def _landed(self, fragment: int, outcome: Outcome) -> None:
+    def _on_outcome(self, fragment: int, outcome: Outcome) -> None:
         self.exchanges += 1
         if self._op == Sum:
             outcome.mean[: self._replica.heads[0]] *= outcome.counted
-        if self._keeping:
+        if self._keep_pending:
             self._pending = outcome.mean.copy()
         else:
             self._replica.write(fragment, outcome.mean)
@@ -76,8 +76,8 @@ class LateGradients(Method):
         if self._pending is not None:
             self._replica.write(0, self._pending)
             take()
-        while self._lane.flying:
-            self._lane.land()
+        while self._lane.in_flight:
+            self._lane.complete()
         self._lane.finish(0)
         serve([self._lane])
         self._lane.close()
@@ -91,12 +91,12 @@ class LateGradients(Method):
 
     def state(self) -> dict[str, Any]:
         """Waits for the gradients in flight, which are part of the state."""
-        self._keeping = True
+        self._keep_pending = True
         try:
-            while self._lane.flying:
-                self._lane.land()
+            while self._lane.in_flight:
+                self._lane.complete()
         finally:
-            self._keeping = False
+            self._keep_pending = False
         return {"steps": self.steps, "pending": None if self._pending is None else self._pending.copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ class LateGradients(Method):
         self._pending = None if state["pending"] is None else state["pending"].copy()
 
 
-def late_optimizer(
+def delayed_optimizer(
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
     compression: Any,
@@ -113,19 +113,18 @@ def late_optimizer(
     delay: int,
     refused: Mapping[str, Any],
 ) -> Any:
-    """Returns the optimizer of ``DistributedOptimizer(delay=1)``. `refused`: arguments that it
-    excludes, unless None."""
+    """Returns the optimizer of ``delay=1``. `refused`: arguments that must be None."""
     if delay != 1:
-        raise ValueError(f"delay={delay}: 0, or 1 for gradients that come one step late")
+        raise ValueError(f"delay={delay} is not supported: use 0, or 1 to apply gradients one step late")
     if op not in (Average, Sum):
-        raise ValueError(f"delay=1 takes op=Average or op=Sum, not {op}")
+        raise ValueError(f"delay=1 supports op=Average and op=Sum, not {getattr(op, 'name', op)}")
     for key, value in refused.items():
         if value is not None:
-            raise ValueError(f"delay=1 does not go with {key}={value!r}")
+            raise ValueError(f"delay=1 cannot be combined with {key}={value!r}")
     wire: Any = parts_of(compression).wire
     wire = wire_of(str(wire).removeprefix("torch.") if isinstance(wire, torch.dtype) else wire, narrow_only=True)
     made, name, parameters = relaxed(
         optimizer, "LateOptimizer", named_parameters, process_set, GradientsOptimizer, op=op, wire=wire, delay=delay
     )
-    made._method = LateGradients(name, parameters, op, process_set, wire)
+    made._method = DelayedGradients(name, parameters, op, process_set, wire)
     return made

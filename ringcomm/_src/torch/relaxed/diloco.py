@@ -27,37 +27,71 @@ def DiLoCo(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer that takes local steps; an outer optimizer periodically combines the ranks' weights.
+    """Returns an optimizer that steps locally; an outer optimizer combines the ranks' weights.
 
     The outer optimizer is SGD with Nesterov momentum. It steps from the last common weights a, with
-    a - (mean of the ranks' weights) as its gradient.
+    a - (mean of the ranks' weights) as its gradient. ``global_weights()`` is a.
 
     The defaults are DiLoCo's; its inner optimizer is AdamW. SlowMo is ``outer_lr=1.0,
-    outer_momentum=0.5, nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: one part of the
-    parameters at a time is sent while steps continue. ``outer_lr=1, outer_momentum=0`` is LocalSGD. The
-    model (``global_weights()``) is a.
+    outer_momentum=0.5, nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: one part of
+    the parameters at a time is sent while steps continue. ``outer_lr=1, outer_momentum=0`` is
+    LocalSGD.
 
     Source: Douillard et al., arXiv:2311.08105 and arXiv:2501.18512; Wang et al. (SlowMo),
     arXiv:1910.00643.
 
-    Args:
-        optimizer: any except LBFGS.
-        every: steps in which every parameter is exchanged once, or a time such as "2s".
-        outer_lr, outer_momentum, nesterov: options of the outer optimizer.
-        fragments: number of parts of about equal size into which the parameters are divided. One part is
-            exchanged every every/fragments steps.
-        delay: steps from the beginning of an exchange to the use of its result; less than ``every``.
-        blend: with a delay, the share of this rank's weights in its new weights; the rest is a's.
-        model: its floating-point buffers (BatchNorm's statistics) are averaged at each exchange of the
-            last fragment.
-        wire: data format of a change between hosts: "float16", "bfloat16", or a wire format such as
-            ``Compression.int8`` or ``.int4``, which add their residual to the next change.
-        named_parameters: as for DistributedOptimizer; names for errors.
-        process_set: the ranks.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any except LBFGS.
+    every : int | str
+        Steps in which every parameter is exchanged once, or a time (for example "2s").
+    outer_lr, outer_momentum : float
+        Learning rate and momentum of the outer optimizer.
+    nesterov : bool
+        True: the outer momentum is Nesterov's.
+    fragments : int
+        Number of parts of about equal size into which the parameters are divided. One part is
+        exchanged every every/fragments steps.
+    delay : int
+        Steps from the beginning of an exchange to the use of its result; less than ``every``.
+    blend : float
+        With a delay, the share of this rank's weights in its new weights. The rest is from a.
+    model : torch.nn.Module | None
+        Its floating-point buffers (BatchNorm's statistics) are averaged at each exchange of the
+        last fragment.
+    wire : str | WireFormat | None
+        Format in which a change is sent: "float16", "bfloat16", or a wire format, for example
+        ``Compression.int8`` or ``.int4``, which adds its residual to the next change.
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        As for DistributedOptimizer; names for errors.
+    process_set : ProcessSet
+        The ranks.
 
-    Raises:
-        ValueError: arguments are invalid, or exclude each other. MismatchError: on every rank, if ranks
-            differ.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
+        ``finish()``.
+
+    Raises
+    ------
+    ValueError
+        Arguments are invalid, or exclude each other.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> inner = torch.optim.SGD([weight], lr=1.0)
+    >>> with hvd.DiLoCo(inner, every=2, outer_lr=1.0, outer_momentum=0.0) as optimizer:
+    ...     for _ in range(2):
+    ...         optimizer.zero_grad()
+    ...         (weight * (rank + 1)).sum().backward()
+    ...         _ = optimizer.step()
+    >>> weight.tolist()  # the mean of -2 and -4
+    [-3.0, -3.0]
     """
     wire = wire_of(wire, narrow_only=False)
     outer = {"lr": outer_lr, "momentum": outer_momentum, "nesterov": nesterov, "blend": blend}

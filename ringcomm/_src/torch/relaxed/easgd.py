@@ -34,38 +34,71 @@ def EASGD(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer that takes local steps, and periodically pulls its weights and a centre together.
+    """Returns an optimizer that steps locally, and periodically pulls its weights to a centre.
 
-    The pull is d = beta/p (x - c), x <- x - d, c <- c + d. Ranks keep different weights, so that they
-    explore. The model (``global_weights()``) is the centre.
+    With p ranks, weights x and a centre c, the pull is d = beta/p (x - c), x <- x - d, c <- c + d.
+    Ranks keep different weights, so that they explore. ``global_weights()`` is the centre.
 
-    Source: Zhang, Choromanska and LeCun, arXiv:1412.6651 (with a momentum in ``optimizer``, EAMSGD);
+    Source: Zhang, Choromanska and LeCun, arXiv:1412.6651 (EAMSGD if ``optimizer`` has a momentum);
     overlapped: You, Buluc and Demmel, arXiv:1708.02983.
 
-    Args:
-        optimizer: any except LBFGS.
-        every: steps between exchanges, or a time such as "200ms".
-        beta: the pull of all ranks together, in (0, 1].
-        mode: "sync": all ranks at the same time, by one all-reduce. "async": each rank after its own
-            steps, with a centre in memory that the host's ranks share; no rank waits. "round_robin":
-            like "async", but in turns.
-        overlap: in "sync", weights are sent during the next step, which counts towards ``every``. The
-            weights sent are those from before that step.
-        model: its floating-point buffers (BatchNorm's statistics) are averaged too; in the other modes
-            they are pulled like weights.
-        wire: in "sync", the data format between hosts: "float16", "bfloat16", or a wire format such as
-            ``Compression.int8``.
-        on_loss: in the other modes: "end", or "continue": ranks continue after another rank has died, if
-            the launcher lets them.
-        named_parameters: as for DistributedOptimizer; names for errors.
-        process_set: the ranks; in the other modes, of one host.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any except LBFGS.
+    every : int | str
+        Steps between exchanges, or a time (for example "200ms").
+    beta : float
+        Strength of the pull of all ranks together, in (0, 1].
+    mode : str
+        "sync": all ranks at the same time, by one all-reduce. "async": each rank after its own
+        steps, with a centre in memory that the host's ranks share; no rank waits. "round_robin":
+        like "async", but ranks take turns.
+    overlap : bool
+        In "sync", weights are sent during the next step, which counts towards ``every``. The
+        weights sent are those from before that step.
+    model : torch.nn.Module | None
+        Its floating-point buffers (BatchNorm's statistics) are averaged too. In the modes "async"
+        and "round_robin" they are pulled like weights.
+    wire : str | WireFormat | None
+        In "sync", the data format between hosts: "float16", "bfloat16", or a wire format
+        (``Compression.int8``).
+    on_loss : str
+        In the other modes, the effect of the death of a rank: "end" (the other ranks get an error)
+        or "continue" (they continue, if the launcher permits that).
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        As for DistributedOptimizer; names for errors.
+    process_set : ProcessSet
+        The ranks. In the modes "async" and "round_robin" they must be on one host.
 
-    Raises:
-        ValueError: arguments are invalid. MismatchError: on every rank, if ranks differ.
-        UnsupportedError: ranks share no memory.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
+        ``finish()``.
+
+    Raises
+    ------
+    ValueError
+        Arguments are invalid.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
+    UnsupportedError
+        The mode is not "sync", and ranks share no memory.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> inner = torch.optim.SGD([weight], lr=1.0)
+    >>> with hvd.EASGD(inner, every=1, beta=1.0, overlap=False) as optimizer:
+    ...     (weight * (rank + 1)).sum().backward()
+    ...     _ = optimizer.step()
+    ...     with optimizer.global_weights():
+    ...         print(weight.tolist())  # the centre: the mean of -1 and -2
+    [-1.5, -1.5]
     """
     if mode not in ("sync", "async", "round_robin"):
-        raise ValueError(f'mode={mode!r}: "sync", "async" or "round_robin"')
+        raise ValueError(f'mode={mode!r} is not supported: use "sync", "async" or "round_robin"')
     wire = wire_of(wire, narrow_only=False)
     settings = {"every": every, "beta": beta, "mode": mode, "overlap": overlap, "wire": wire}
     made, name, parameters = relaxed(optimizer, "EASGD", named_parameters, process_set, _EASGD, **settings)

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from ringcomm._src.decentralized.async_gossip import AsyncGossip
 from ringcomm._src.decentralized.gossip import Gossip as Rounds
-from ringcomm._src.decentralized.gossip import checked
-from ringcomm._src.decentralized.pairs import Pairs
+from ringcomm._src.decentralized.gossip import checked_options
 from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.named.process_sets import global_process_set
 from ringcomm._src.torch.relaxed.optimizer import relaxed, replica_of
@@ -29,49 +29,83 @@ def Gossip(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer that takes local steps, and then averages the weights with neighbours in a graph.
+    """Returns an optimizer that steps locally, then averages weights with neighbours in a graph.
 
-    The average is x_i <- sum of W_ij x_j. A rank sends to few ranks, however many there are. All ranks
-    agree in time, the sooner the larger the graph's spectral gap (``ringcomm show --topology ring``).
+    The average is x_i <- sum of W_ij x_j. A rank sends to few ranks, in jobs of any size. The
+    ranks' weights converge to each other, and faster if the graph's spectral gap is larger
+    (``ringcomm show --topology ring``).
 
-    The model (``global_weights()``, and the weights after ``finish()``) is the mean of all replicas. On
-    one host an all-reduce through shared memory costs less than the messages of most graphs. Gossip is
-    for networks, "async" for slow ranks.
+    ``global_weights()``, and the weights after ``finish()``, are the mean of all replicas. On one
+    host an all-reduce through shared memory costs less than the messages of most graphs. So use the
+    mode "sync" between hosts, and "async" if some ranks of a host are slow.
 
-    Source: Lian et al. (D-PSGD), arXiv:1705.09056; "async": Lian et al. (AD-PSGD), arXiv:1710.06952;
-    ``resync``: Chen et al. (Gossip-PGA), arXiv:2105.09080; ``compression``: Koloskova et al. (CHOCO-SGD),
-    arXiv:1907.09356.
+    Source: Lian et al. (D-PSGD), arXiv:1705.09056; "async": Lian et al. (AD-PSGD),
+    arXiv:1710.06952; ``resync``: Chen et al. (Gossip-PGA), arXiv:2105.09080; ``compression``:
+    Koloskova et al. (CHOCO-SGD), arXiv:1907.09356.
 
-    Args:
-        optimizer: any except LBFGS.
-        topology: "ring", "exponential", "one_peer_exponential", "hypercube", "torus", "star", "complete",
-            a name given to `ringcomm.register_topology`, or a `ringcomm.Topology`; for any number of
-            ranks.
-        mode: "sync": rounds, in which each rank waits for its neighbours. "async": replicas are in memory
-            that the host's ranks share; a rank averages with one random neighbour, and no rank waits.
-        every: steps between rounds.
-        resync: steps after which all ranks average; 0: never.
-        order: "adapt_then_combine", or "combine_while_adapt": messages are sent during the next step.
-        compression: in "sync", a wire format such as ``Compression.topk(0.1)``. It encodes the difference
-            between the weights and the neighbours' copies of them. The topology must not change from
-            round to round.
-        gamma: with compression, the step towards the neighbours. Default: 1 for formats that lose little
-            (int8), else 0.4.
-        model: its floating-point buffers (BatchNorm's statistics) are averaged too.
-        on_loss: in "async": "end", or "continue": ranks continue after another rank has died, if the
-            launcher lets them.
-        named_parameters: as for DistributedOptimizer; names for errors.
-        process_set: the ranks; in "async", of one host.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any except LBFGS.
+    topology : str | Topology
+        "ring", "exponential", "one_peer_exponential", "hypercube", "torus", "star", "complete", a
+        name given to `ringcomm.register_topology`, or a `ringcomm.Topology`; for any number of
+        ranks.
+    mode : str
+        "sync": rounds, in which each rank waits for its neighbours. "async": replicas are in memory
+        that the host's ranks share; a rank averages with one random neighbour, and no rank waits.
+    every : int
+        Steps between rounds.
+    resync : int
+        Number of steps between averages over all ranks; 0: no averages over all ranks.
+    order : str
+        "adapt_then_combine", or "combine_while_adapt": messages are sent during the next step.
+    compression : WireFormat | None
+        In "sync", a wire format, for example ``Compression.topk(0.1)``. It encodes the difference
+        between the weights and the neighbours' copies of them. The topology must not change from
+        round to round.
+    gamma : float | None
+        With compression, the size of the step towards the neighbours' mean. Default: 1 for formats
+        that lose little (int8), else 0.4.
+    model : torch.nn.Module | None
+        Its floating-point buffers (BatchNorm's statistics) are averaged too.
+    on_loss : str
+        In "async", the effect of the death of a rank: "end" (the other ranks get an error) or
+        "continue" (they continue, if the launcher permits that).
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        As for DistributedOptimizer; names for errors.
+    process_set : ProcessSet
+        The ranks. In "async" they must be on one host.
 
-    Raises:
-        ValueError: arguments are invalid, or exclude each other; the graph does not preserve the mean.
-        MismatchError: ranks differ. UnsupportedError: "async", and ranks share no memory.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
+        ``finish()``.
+
+    Raises
+    ------
+    ValueError
+        Arguments are invalid, or exclude each other; the graph does not preserve the mean.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
+    UnsupportedError
+        The mode is "async", and ranks share no memory.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> with hvd.Gossip(torch.optim.SGD([weight], lr=1.0), topology="ring") as optimizer:
+    ...     (weight * (rank + 1)).sum().backward()
+    ...     _ = optimizer.step()
+    >>> weight.tolist()  # the mean of -1 and -2
+    [-1.5, -1.5]
     """
-    how = checked(topology, mode, every, resync, order, compression, gamma)
-    made, name, parameters = relaxed(optimizer, "Gossip", named_parameters, process_set, **how.settings())
+    options = checked_options(topology, mode, every, resync, order, compression, gamma)
+    made, name, parameters = relaxed(optimizer, "Gossip", named_parameters, process_set, **options.settings())
     replica = replica_of(parameters, model)
     if mode == "async":
-        made._method = Pairs(name, replica, how.graph, every, process_set, on_loss)
+        made._method = AsyncGossip(name, replica, options.graph, every, process_set, on_loss)
     else:
-        made._method = Rounds(name, replica, how, process_set)
+        made._method = Rounds(name, replica, options, process_set)
     return made

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ringcomm._src.decentralized.sharing import Sharing
+from ringcomm._src.decentralized.threshold_sharing import ThresholdSharing
 from ringcomm._src.named.process_sets import global_process_set
 from ringcomm._src.torch.relaxed.optimizer import relaxed, replica_of
 
@@ -19,30 +19,56 @@ def GradientSharing(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer that exchanges only large changes of weights, by a threshold.
+    """Returns an optimizer that exchanges only changes of weights that reach a threshold.
 
-    The change by this rank's step, divided by the number of ranks, is added to a residual. For each
-    element that reaches the threshold a sign is sent, every rank moves that weight by the threshold, and
-    the residual keeps the rest. Weights are equal on all ranks. Elements are sent as indices, or as two
-    bits per element if they are many.
+    The change of the weights by this rank's step is divided by the number of ranks and added to a
+    residual. If an element of the residual reaches the threshold, its sign is sent. Every rank then
+    changes this weight by the threshold, and the residual keeps the rest. Weights are equal on all
+    ranks. The signs are sent with their indices, or as two bits per element if that is shorter.
 
-    Source: Strom, "Scalable distributed DNN training using commodity GPU cloud computing", Interspeech
-    2015; DL4J's SharedTrainingMaster.
+    Source: Strom, "Scalable distributed DNN training using commodity GPU cloud computing",
+    Interspeech 2015; DL4J's SharedTrainingMaster.
 
-    Args:
-        optimizer: any except LBFGS; its state is local to each rank.
-        threshold: change of a weight for one sign.
-        adaptive: adapts the threshold to keep the density of the data sent between 0.0001 and 0.01.
-        named_parameters: as for DistributedOptimizer; names for errors.
-        process_set: the ranks.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any except LBFGS; its state is local to each rank.
+    threshold : float
+        Change of a weight that one sent sign causes.
+    adaptive : bool
+        True: adapts the threshold, to keep the share of elements sent between 0.0001 and 0.01.
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        As for DistributedOptimizer; names for errors.
+    process_set : ProcessSet
+        The ranks.
 
-    Raises:
-        ValueError: the threshold is not positive. MismatchError: ranks differ.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
+        ``finish()``.
+
+    Raises
+    ------
+    ValueError
+        The threshold is not positive.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> inner = torch.optim.SGD([weight], lr=1.0)
+    >>> with hvd.GradientSharing(inner, threshold=0.5, adaptive=False) as optimizer:
+    ...     weight.sum().backward()
+    ...     _ = optimizer.step()
+    >>> weight.tolist()  # one sign of each rank: -0.5 - 0.5
+    [-1.0, -1.0]
     """
     if not threshold > 0:
-        raise ValueError(f"threshold={threshold}: a positive number")
+        raise ValueError(f"threshold={threshold} must be positive")
     made, name, parameters = relaxed(
         optimizer, "GradientSharing", named_parameters, process_set, threshold=threshold, adaptive=adaptive
     )
-    made._method = Sharing(name, replica_of(parameters, None), threshold, adaptive, process_set)
+    made._method = ThresholdSharing(name, replica_of(parameters, None), threshold, adaptive, process_set)
     return made

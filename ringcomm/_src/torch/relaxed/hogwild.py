@@ -10,7 +10,7 @@ import torch
 
 from ringcomm._src.arrays.numpy_kind import CoreMemory
 from ringcomm._src.core import _core
-from ringcomm._src.decentralized.across import Across, host_sets
+from ringcomm._src.decentralized.host_averaging import HostAveraging, host_sets
 from ringcomm._src.decentralized.method import Method
 from ringcomm._src.decentralized.workers import Workers
 from ringcomm._src.named.process_sets import global_process_set
@@ -30,29 +30,29 @@ class SharedWeights(Method):
         self, name: str, tensors: list[torch.Tensor], process_set: Any, on_loss: str, every: int | str
     ) -> None:
         replica = TensorReplica(tensors)
-        flat = replica.begin_alike(0, f"{name}.start", process_set)
+        flat = replica.broadcast_initial(0, f"{name}.start", process_set)
         process_set, leaders = host_sets(process_set)
         self._tensors = tensors
         self.workers = Workers(name, process_set, on_loss)
         offsets = np.cumsum(
-            [_LINE] + [-(-one.numel() * one.element_size() // _LINE) * _LINE for one in tensors]
+            [_LINE] + [-(-tensor.numel() * tensor.element_size() // _LINE) * _LINE for tensor in tensors]
         ).tolist()
         first = self.workers.rank == 0
         self._memory = self.workers.allocate(offsets[-1]) if first else None
         (address,) = self.workers.addresses([0], self._memory, "weights")
         self.lock = _core.HostLock(address, self.workers.node, self.workers.rank)
-        for one, offset in zip(tensors, offsets, strict=False):
-            nbytes = one.numel() * one.element_size()
+        for tensor, offset in zip(tensors, offsets, strict=False):
+            nbytes = tensor.numel() * tensor.element_size()
             if nbytes == 0:
                 continue
             memory = torch.from_numpy(np.asarray(CoreMemory(address + offset, nbytes, self._memory)))
-            shared = memory.view(one.dtype).as_strided(one.shape, dense_strides(one))
+            shared = memory.view(tensor.dtype).as_strided(tensor.shape, dense_strides(tensor))
             if first:
-                shared.copy_(one.detach())
-            one.data = shared
-        self.workers.meet()
+                shared.copy_(tensor.detach())
+            tensor.data = shared
+        self.workers.barrier()
         read, put = (lambda into: replica.read(0, into)), (lambda weights: replica.write(0, weights))
-        self._across = Across(name, leaders, flat, every, read, replica.add, put)
+        self._host_averaging = HostAveraging(name, leaders, flat, every, read, replica.add, put)
         self.exchanges = 0
         super().__init__(name, process_set, self._leave)
 
@@ -61,22 +61,22 @@ class SharedWeights(Method):
         self.workers.count(self.steps)
         self.workers.advance(self.steps)
         self.workers.check()
-        self._across.stepped()
+        self._host_averaging.stepped()
 
     def _finish(self) -> None:
-        self.workers.finish(self._across.answer)
-        self._across.finish()
-        self.workers.meet()
-        self._take_back()
-        self.workers.meet()
+        self.workers.finish(self._host_averaging.participate)
+        self._host_averaging.finish()
+        self.workers.barrier()
+        self._leave_shared_memory()
+        self.workers.barrier()
 
     def _leave(self) -> None:
         self.workers.leave()
-        self._take_back()
+        self._leave_shared_memory()
 
-    def _take_back(self) -> None:
-        for one in self._tensors:
-            one.data = one.data.clone()
+    def _leave_shared_memory(self) -> None:
+        for tensor in self._tensors:
+            tensor.data = tensor.data.clone()
 
     @property
     def updates(self) -> int:
@@ -84,7 +84,7 @@ class SharedWeights(Method):
         return self.workers.updates
 
     def stats(self) -> dict[str, Any]:
-        return self._stats(self.steps, self.workers.waited, 0, lost=self.workers.lost(), **self._across.stats())
+        return self._stats(self.steps, self.workers.waited, 0, lost=self.workers.lost(), **self._host_averaging.stats())
 
     def state(self) -> dict[str, Any]:
         return {"steps": self.steps}
@@ -117,38 +117,66 @@ def Hogwild(
 ) -> Any:
     """Returns an optimizer that steps on weights in memory that all ranks of a host share.
 
-    Nothing is sent, and no rank waits. Each rank has a separate optimizer state. Steps of other ranks are
-    visible while a gradient is computed; occasionally a part of a step is lost. Between the constructor
-    and ``finish()`` the parameters are in shared memory, afterwards in each rank's own memory.
+    Nothing is sent, and no rank waits. Each rank has a separate optimizer state. Steps of other
+    ranks are visible while a gradient is computed; occasionally a part of a step is lost. The
+    parameters are in shared memory until ``finish()``, and then in each rank's private memory.
 
     Source: Recht, Re, Wright and Niu, arXiv:1106.5730.
 
-    Args:
-        optimizer: any except LBFGS. Its kernels write the weights; ``foreach=False`` needs the fewest
-            passes.
-        update: "racy", or "locked": one rank steps at a time.
-        model: its floating-point buffers (BatchNorm's statistics) are shared too.
-        every: with several hosts, each host has separate weights. After this number of steps of a host's
-            first rank (or a time such as "200ms"), the weights become the mean of all hosts': the
-            difference between the mean and the weights sent is added.
-        on_loss: on one host: "end", or "continue": ranks continue after another rank has died, if the
-            launcher lets them.
-        named_parameters: as for DistributedOptimizer; names for errors.
-        process_set: the ranks; with several hosts, all.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any except LBFGS. Its kernels write the shared weights. ``foreach=False`` needs the fewest
+        passes over them.
+    update : str
+        "racy", or "locked": one rank steps at a time.
+    model : torch.nn.Module | None
+        Its floating-point buffers (BatchNorm's statistics) are shared too.
+    every : int | str
+        With several hosts, each host has separate weights. After this number of steps of its first
+        rank (or a time, for example "200ms"), a host sends its weights. To its current weights it
+        then adds the difference between the mean of all hosts' weights and the weights sent.
+    on_loss : str
+        On one host, the effect of the death of a rank: "end" (the other ranks get an error) or
+        "continue" (they continue, if the launcher permits that).
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        As for DistributedOptimizer; names for errors.
+    process_set : ProcessSet
+        The ranks. With several hosts, it must contain all ranks.
 
-    Raises:
-        ValueError: arguments are invalid; parameters are not in CPU memory. MismatchError: ranks differ.
-        UnsupportedError: ranks of a host share no memory.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
+        ``finish()``.
+
+    Raises
+    ------
+    ValueError
+        Arguments are invalid; parameters are not in CPU memory.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
+    UnsupportedError
+        Ranks of a host share no memory.
+
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> with hvd.Hogwild(torch.optim.SGD([weight], lr=1.0), update="locked") as optimizer:
+    ...     weight.sum().backward()
+    ...     _ = optimizer.step()
+    >>> weight.tolist()  # both ranks have changed the same weights
+    [-2.0, -2.0]
     """
     if update not in ("racy", "locked"):
-        raise ValueError(f'update={update!r}: "racy" or "locked"')
+        raise ValueError(f'update={update!r} is not supported: use "racy" or "locked"')
     made, name, parameters = relaxed(
         optimizer, "Hogwild", named_parameters, process_set, _Hogwild, update=update, every=every
     )
     tensors = [*parameters, *statistics_of(model)]
-    elsewhere = {str(one.device) for one in tensors if one.device.type != "cpu"}
+    elsewhere = {str(tensor.device) for tensor in tensors if tensor.device.type != "cpu"}
     if elsewhere:
-        raise ValueError(f"Hogwild: weights on {', '.join(sorted(elsewhere))}; it is for CPU memory")
+        raise ValueError(f"Hogwild: weights must be in CPU memory, not on {', '.join(sorted(elsewhere))}")
     made._method = SharedWeights(name, tensors, process_set, on_loss, every)
     made._locked = update == "locked"
     return made

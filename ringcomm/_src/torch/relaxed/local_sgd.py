@@ -21,32 +21,32 @@ class _LocalSGD(RelaxedOptimizer):
     """Base class that LocalSGD adds to the optimizer's class."""
 
     _momentum: str
-    _synchronous: int  # first steps, in which gradients are averaged
+    _synchronous: int  # number of first steps in which gradients are averaged
     _gradients: Lane | None
 
     def _gradients_made(self, scaler: Any) -> None:
         if self._gradients is not None and self._gradients.begun < self._synchronous:
             self._gradients.exchange()
             if scaler is not None:
-                loss_scaling.look_again(self, scaler)
+                loss_scaling.recheck_overflow(self, scaler)
 
     def _exchanged(self) -> None:
         if self._momentum == "reset":
             self.state.clear()
 
 
-class _WithState(TensorReplica):
-    """Parameters, and the optimizer's state with their shapes: momenta and variances.
+class _ReplicaWithState(TensorReplica):
+    """Parameters, and optimizer state of the same shapes: momenta and variances.
 
     State that does not exist yet counts as zeros.
     """
 
     def __init__(self, optimizer: Any, parameters: list[torch.Tensor], model: torch.nn.Module | None) -> None:
         super().__init__(parameters, statistics_of(model))
-        self._optimizer, self._parameters, self._plain = optimizer, parameters, list(self.fragments[0])
-        self._keys = _kept_by(optimizer)
+        self._optimizer, self._parameters, self._weights = optimizer, parameters, list(self.fragments[0])
+        self._keys = _parameter_shaped_keys(optimizer)
         self._zeros = [torch.zeros_like(p) for p in parameters for _ in self._keys]
-        self.fragments = [self._plain + self._zeros]
+        self.fragments = [self._weights + self._zeros]
         self.sizes = [sum(map(self.count, self.fragments[0]))]
 
     def items(self, fragment: int) -> list[torch.Tensor]:
@@ -54,13 +54,15 @@ class _WithState(TensorReplica):
         kept = [state.get(p, {}).get(key) for p in self._parameters for key in self._keys]
         for zero in self._zeros:
             zero.zero_()
-        return self._plain + [zero if one is None else one for one, zero in zip(kept, self._zeros, strict=True)]
+        return self._weights + [
+            zero if tensor is None else tensor for tensor, zero in zip(kept, self._zeros, strict=True)
+        ]
 
 
-def _kept_by(optimizer: Any) -> list[str]:
-    """Returns the keys of the optimizer's state that have the parameter's shape.
+def _parameter_shaped_keys(optimizer: Any) -> list[str]:
+    """Returns the keys of state tensors that have the parameter's shape.
 
-    They are found by a step of a trial optimizer of the same class.
+    A trial optimizer of the same class takes a step, which creates its state.
     """
     probe = torch.zeros(2, requires_grad=True)
     probe.grad = torch.zeros(2)
@@ -68,13 +70,13 @@ def _kept_by(optimizer: Any) -> list[str]:
     base: Any = optimizer._base
     trial: Any = object.__new__(base)
     torch.optim.Optimizer.__init__(trial, [{"params": [probe], **group}], dict(optimizer.defaults))
-    with contextlib.suppress(KeyError):  # an optimizer such as Adagrad: its constructor has made the state
+    with contextlib.suppress(KeyError):  # for example Adagrad, whose constructor makes the state
         base.step(trial)
     seen = [(trial.state[probe], probe)] + [(state, p) for p, state in optimizer.state.items()]
-    return sorted({key for state, p in seen for key, value in state.items() if _like(value, p)})
+    return sorted({key for state, p in seen for key, value in state.items() if _has_shape_of(value, p)})
 
 
-def _like(value: Any, parameter: torch.Tensor) -> bool:
+def _has_shape_of(value: Any, parameter: torch.Tensor) -> bool:
     return torch.is_tensor(value) and value.shape == parameter.shape and value.dim() > 0 and value.is_floating_point()
 
 
@@ -90,54 +92,81 @@ def LocalSGD(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
     process_set: Any = global_process_set,
 ) -> Any:
-    """Returns an optimizer that takes local steps, and periodically replaces the weights by the mean over all ranks.
+    """Returns an optimizer that steps locally, and periodically averages weights over all ranks.
 
-    Each step uses this rank's gradients::
+    Each step uses this rank's gradients; ranks may take different numbers of steps. The call is
+    collective, and broadcasts the first rank's weights. Communication is 1/every of
+    DistributedOptimizer's, which helps with a slow network. LocalSGD helps with a slow rank only if
+    ``every`` is a time.
 
-        optimizer = hvd.LocalSGD(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), every=8, model=model)
-        with optimizer:
-            for x, y in batches:  # as many as this rank has
-                ...
-                optimizer.step()
+    Source: Stich, arXiv:1805.09767; post-local (``start``): Lin et al., arXiv:1808.07217;
+    hierarchical (``groups``): Castiglia et al., arXiv:2007.13819; ``overlap``: Shen et al.,
+    arXiv:1906.12043.
 
-    The call is collective, and broadcasts the first rank's weights. Communication is 1/every of
-    DistributedOptimizer's. This helps with a slow network. It helps with a slow rank only if ``every``
-    is a time.
+    Parameters
+    ----------
+    optimizer : torch.optim.Optimizer
+        Any except LBFGS.
+    every : int | str
+        Steps between exchanges, or a time (for example "200ms"). A rank then exchanges after its
+        first step past that time, so ranks wait for at most one step of another rank.
+    start : int
+        Number of first steps in which gradients are averaged, as DistributedOptimizer does.
+    momentum : str
+        Effect of an exchange on the optimizer's state: "local" (none), "average", "reset".
+    groups : Mapping[int, Any] | None
+        Replaces ``every``. ``{4: "host", 16: "all"}`` averages over a host's ranks every 4 steps,
+        and over all ranks every 16 steps. Values may be process sets. Each number divides the next.
+    overlap : bool
+        Weights are sent while steps continue. A round ends when the next one begins: x <- x + mean
+        - (the weights that were sent).
+    model : torch.nn.Module | None
+        Its floating-point buffers (BatchNorm's statistics) are averaged too.
+    wire : str | None
+        "float16" or "bfloat16": data format between hosts.
+    named_parameters : Iterable[tuple[str, torch.Tensor]] | None
+        As for DistributedOptimizer; names for errors.
+    process_set : ProcessSet
+        The ranks.
 
-    Source: Stich, arXiv:1805.09767; post-local (``start``): Lin et al., arXiv:1808.07217; hierarchical
-    (``groups``): Castiglia et al., arXiv:2007.13819; ``overlap``: Shen et al., arXiv:1906.12043.
+    Returns
+    -------
+    torch.optim.Optimizer
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
+        ``finish()``.
 
-    Args:
-        optimizer: any except LBFGS.
-        every: steps between exchanges, or a time such as "200ms". With a time, each rank exchanges after
-            its first step past it, so ranks wait for at most one step of another rank.
-        start: number of first steps in which gradients are averaged, as DistributedOptimizer does.
-        momentum: effect of an exchange on the optimizer's state: "local" (none), "average", "reset".
-        groups: replaces ``every``. ``{4: "host", 16: "all"}``: among this host's ranks every 4 steps,
-            among all ranks every 16. Values may be process sets; each number divides the next.
-        overlap: weights are sent while steps continue. A round ends where the next one begins:
-            x <- x + mean - (the weights that were sent).
-        model: its floating-point buffers (BatchNorm's statistics) are averaged too.
-        wire: "float16" or "bfloat16": data format between hosts.
-        named_parameters: as for DistributedOptimizer; names for errors.
-        process_set: the ranks.
+    Raises
+    ------
+    ValueError
+        Arguments are invalid, or exclude each other.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
 
-    Raises:
-        ValueError: arguments are invalid, or exclude each other. MismatchError: on every rank, if ranks
-            differ.
+    Examples
+    --------
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> with hvd.LocalSGD(torch.optim.SGD([weight], lr=1.0), every=2) as optimizer:
+    ...     for _ in range(2):
+    ...         optimizer.zero_grad()
+    ...         (weight * (rank + 1)).sum().backward()
+    ...         _ = optimizer.step()
+    >>> weight.tolist()  # the mean of -2 and -4
+    [-3.0, -3.0]
     """
     if momentum not in ("local", "average", "reset"):
-        raise ValueError(f'momentum={momentum!r}: "local", "average" or "reset"')
+        raise ValueError(f'momentum={momentum!r} is not supported: use "local", "average" or "reset"')
     if overlap and momentum != "local":
-        raise ValueError(f"momentum={momentum!r} does not go with overlap=True: the state has changed meanwhile")
+        raise ValueError(
+            f"momentum={momentum!r} needs overlap=False: with overlap, steps change the state during an exchange"
+        )
     if start < 0:
-        raise ValueError(f"start={start}: a number of steps")
+        raise ValueError(f"start={start} must not be negative")
     wire = wire_of(wire, narrow_only=True)
     settings = {"every": every, "start": start, "momentum": momentum, "groups": groups and sorted(groups)}
     made, name, parameters = relaxed(
         optimizer, "LocalSGD", named_parameters, process_set, _LocalSGD, **settings, overlap=overlap, wire=wire
     )
-    replica = _WithState(made, parameters, model) if momentum == "average" else replica_of(parameters, model)
+    replica = _ReplicaWithState(made, parameters, model) if momentum == "average" else replica_of(parameters, model)
     delay = None if overlap else 0
     made._method = Periodic(name, replica, Mean(overlap), every, process_set, groups, delay, start, wire)
     made._momentum, made._synchronous, made._gradients = momentum, start, None
@@ -152,5 +181,5 @@ def LocalSGD(
             lambda fragment, outcome: gradients.write(fragment, outcome.mean),
             rounds=start,
         )
-        made._method.beside.append(made._gradients)
+        made._method.extra_lanes.append(made._gradients)
     return made

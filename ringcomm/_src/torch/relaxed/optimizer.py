@@ -1,6 +1,7 @@
-"""The base class of optimizers that exchange weights periodically, and the checks before one is made.
+"""The base class of optimizers that exchange weights periodically, and their checks.
 
-LocalSGD, EASGD, DiLoCo, Gossip and similar functions call `relaxed`, and then set the method that exchanges.
+LocalSGD, EASGD, DiLoCo, Gossip and similar functions call `relaxed`, and then set the method that
+exchanges.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from ringcomm._src.decentralized.replicas import next_number
 from ringcomm._src.torch import loss_scaling
 from ringcomm._src.torch.arguments import names_of
 from ringcomm._src.torch.relaxed.replica import TensorReplica, statistics_of, texts_of
-from ringcomm._src.torch.wrapped import MARK, Wrapper, taking_the_step, wrapped
+from ringcomm._src.torch.wrapped import MARK, Wrapper, delegating_step, wrapped
 from ringcomm._src.training.plan_agreement import require_equal_texts
 
 _KEY = "relaxed"  # key in a state_dict
 
 
 class RelaxedOptimizer(Exchanging, Wrapper):
-    """An optimizer that steps on this rank's gradients, and exchanges when an exchange is due.
+    """An optimizer that steps on this rank's gradients, and exchanges data when that is due.
 
-    Use it in a ``with`` statement, or call ``finish()`` at the end: ranks may make different
-    numbers of steps.
+    Use it in a ``with`` statement, or call ``finish()`` at the end. This answers other ranks, which
+    may make more steps.
     """
 
-    @taking_the_step
+    @delegating_step
     def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Takes the optimizer's step, and then exchanges what is due.
+        """Takes the optimizer's step, then exchanges data if that is due.
 
-        ``torch.amp.GradScaler.step`` passes ``grad_scaler``. After an overflow this rank skips its
-        own step only, which counts all the same.
+        ``torch.amp.GradScaler.step`` passes ``grad_scaler``. After an overflow only this rank skips
+        its step, which still counts.
         """
         if grad_scaler is not None:
             loss_scaling.unscale(self, grad_scaler)
@@ -80,14 +81,18 @@ class RelaxedOptimizer(Exchanging, Wrapper):
 
     @property
     def has_own_model(self) -> bool:
-        """True if the method's model is separate data (an anchor, a centre), which a single rank may read."""
+        """True if the global model is stored: an anchor, a centre, or shared weights.
+
+        A single rank may then enter ``global_weights()``. Otherwise the global model is the mean of
+        all ranks' weights, and all ranks must enter it.
+        """
         return self._method.has_own_model
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the optimizer's state_dict, with this rank's state of the method under the key "relaxed".
+        """Returns the optimizer's state_dict, with this rank's method state as "relaxed".
 
-        It continues exactly, on the same number of ranks. For another number of ranks, save
-        ``global_weights()`` and start anew.
+        Training continues exactly if the number of ranks is the same. For another number, save the
+        model within ``global_weights()``, and make a new optimizer.
         """
         return self._base.state_dict(self) | {_KEY: self._method.state()}
 
@@ -100,12 +105,12 @@ class RelaxedOptimizer(Exchanging, Wrapper):
     def _before_step_of(self, optimizer: Any, parameters: set[int] | None) -> None:
         if optimizer is self._inner:
             raise AssertionError(
-                f"{type(optimizer).__name__}.step() would be a step of this rank alone, which is never exchanged: step "
-                "the optimizer that was made of it"
+                f"{type(optimizer).__name__}.step() would take a step that is never exchanged with other ranks: call "
+                "step() of the optimizer that wraps this one"
             )
         if optimizer is self and self._groups_changed():
             raise UnsupportedError(
-                "the optimizer's parameters are others than when it was wrapped: add and remove them before that"
+                "the optimizer's parameters have changed since it was wrapped: add and remove parameters before that"
             )
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
@@ -125,37 +130,45 @@ def evaluated(optimizer: Any, closure: Callable[[], Any] | None, scaler: Any) ->
     if scaler is None:
         return loss, True
     loss_scaling.unscale(optimizer, scaler)
-    return loss, not loss_scaling.found_in(optimizer, scaler)
+    return loss, not loss_scaling.has_overflow(optimizer, scaler)
 
 
 def relaxed(
     optimizer: torch.optim.Optimizer,
-    who: str,
+    method: str,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None,
     process_set: Any,
     additions: type[RelaxedOptimizer] = RelaxedOptimizer,
     **settings: Any,
 ) -> tuple[Any, str, list[torch.Tensor]]:
-    """Returns the optimizer with a subclass of its class, a name for its exchanges, and its parameters.
+    """Returns the wrapped optimizer, a name for its exchanges, and its parameters.
 
-    Collective: ranks compare parameters and settings. ``who``: name of the public function, for errors.
+    Collective: ranks compare parameters and settings. ``method``: name of the public function, for
+    errors.
 
-    Raises:
-        ValueError: the optimizer is distributed already, or an LBFGS, or has parameters of dtypes that
-            are not floating-point.
-        MismatchError: on every rank, if they differ.
+    Raises
+    ------
+    ValueError
+        The optimizer is distributed already, or an LBFGS, or has parameters of dtypes that are not
+        floating-point.
+    MismatchError
+        Every rank gets the error if parameters or settings differ between ranks.
     """
     if getattr(optimizer, MARK, False):
         raise ValueError(f"this {type(optimizer).__name__} is distributed already: wrap the optimizer itself")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError(f"{who}: LBFGS draws conclusions from its steps, which exchanges make wrong; take another")
+        raise ValueError(
+            f"{method} does not support LBFGS, which needs steps without exchanges between them: use another optimizer"
+        )
     names = names_of(optimizer, named_parameters)
     for name, parameter in names:
         if not (parameter.is_floating_point() or parameter.is_complex()) or parameter.is_sparse:
-            raise ValueError(f"{who}: '{name}' is {parameter.dtype}; weights that are averaged are floating, and dense")
+            raise ValueError(
+                f"{method}: '{name}' is {parameter.dtype}; weights must be floating-point or complex, and dense"
+            )
     process_set.require_rank()
     name = f"relaxed{next_number(process_set)}"
-    require_equal_texts([agreed_text(method=who, **settings), *texts_of(names)], name, process_set, who)
+    require_equal_texts([agreed_text(method=method, **settings), *texts_of(names)], name, process_set, method)
     return wrapped(optimizer, additions), name, [parameter for _, parameter in names]
 
 

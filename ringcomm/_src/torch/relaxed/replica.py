@@ -41,7 +41,7 @@ class TensorReplica(Replica[torch.Tensor]):
 
     @torch.no_grad()
     def read_gradients(self, flat: Flat) -> None:
-        """Reads the gradients into `flat`; zeros where there is none. For one fragment without statistics."""
+        """Copies the gradients to `flat`, with zeros for missing ones. For one fragment of weights."""
         for item, part in zip(self.items(0), self._parts(0, flat), strict=True):
             if item.grad is None:
                 part[:] = 0
@@ -63,30 +63,31 @@ class TensorReplica(Replica[torch.Tensor]):
 
 
 class GradientReplica(TensorReplica):
-    """The gradients of parameters, each with a flag for its existence on this rank.
+    """The gradients of parameters, each with a flag that shows if this rank has the gradient.
 
-    A rank without a gradient counts as zeros. If no rank has one, there is none after the exchange.
-    Each of the two fragments holds all of it; they alternate.
+    A missing gradient counts as zeros. A gradient that no rank has is None after the exchange. Both
+    fragments contain all gradients and flags. Rounds use the fragments alternately, so that two
+    rounds can be in flight.
     """
 
     def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
         super().__init__(parameters)
         self._parameters = list(parameters)
-        self.had = torch.zeros(len(parameters), dtype=torch.float64 if self.dtype.itemsize == 8 else torch.float32)
-        self.fragments = [[*parameters, self.had]] * 2
+        self.present = torch.zeros(len(parameters), dtype=torch.float64 if self.dtype.itemsize == 8 else torch.float32)
+        self.fragments = [[*parameters, self.present]] * 2
         self.heads *= 2
         self.sizes = [self.heads[0] + len(parameters)] * 2
 
     def copy_out(self, items: Sequence[torch.Tensor], parts: Sequence[Flat]) -> None:
-        self.had.copy_(torch.tensor([float(p.grad is not None) for p in self._parameters]))
+        self.present.copy_(torch.tensor([float(p.grad is not None) for p in self._parameters]))
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        dense = [one.to_dense() if one.is_sparse else one for one in gradients]
-        super().copy_out([*dense, self.had], parts)
+        dense = [gradient.to_dense() if gradient.is_sparse else gradient for gradient in gradients]
+        super().copy_out([*dense, self.present], parts)
 
     def copy_in(self, items: Sequence[torch.Tensor], parts: Sequence[Flat]) -> None:
-        self.had.copy_(torch.from_numpy(parts[-1]))
-        for parameter, part, had in zip(self._parameters, parts[:-1], self.had.tolist(), strict=True):
-            if had == 0:
+        self.present.copy_(torch.from_numpy(parts[-1]))
+        for parameter, part, present in zip(self._parameters, parts[:-1], self.present.tolist(), strict=True):
+            if present == 0:
                 parameter.grad = None
             else:
                 if parameter.grad is None or parameter.grad.is_sparse:
@@ -98,7 +99,9 @@ def statistics_of(model: torch.nn.Module | None) -> list[torch.Tensor]:
     """Returns the floating-point buffers, each once: BatchNorm's running means and variances."""
     if model is None:
         return []
-    return list({id(one): one for one in model.buffers() if one.is_floating_point() or one.is_complex()}.values())
+    return list(
+        {id(buffer): buffer for buffer in model.buffers() if buffer.is_floating_point() or buffer.is_complex()}.values()
+    )
 
 
 def texts_of(names: Iterable[tuple[str, torch.Tensor]]) -> list[str]:

@@ -1,6 +1,7 @@
-"""Elastic training with Keras' fit, as in Horovod's elastic MNIST example: callbacks record the progress and commit.
+"""Elastic training with Keras' fit, as in Horovod's example: callbacks record and commit.
 
-Ranks share each batch, so the weights equal those of one process with the complete batches. The end checks that.
+Ranks share each batch, so the weights equal those of one process with the complete batches. The end
+checks that.
 """
 
 import argparse

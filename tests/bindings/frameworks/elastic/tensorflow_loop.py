@@ -1,7 +1,7 @@
 """A custom TensorFlow training loop, as in Horovod's elastic MNIST example.
 
-It runs the first batch without ranks, scales the learning rate by their number, and commits after each batch. At the
-end it repeats the training in one process, as the ranks did it, and compares.
+It runs the first batch without ranks, scales the learning rate by their number, and commits after
+each batch. At the end it repeats the training in one process, as the ranks did it, and compares.
 """
 
 import argparse

@@ -281,10 +281,10 @@ void interrupted(RankContext& context) {
   context.channel.run(call, nullptr);
   const int who = context.size - 1;
   std::optional<Error> error;
-  const auto run = [&](bool (*asked)()) {
+  const auto run = [&](bool (*was_interrupted)()) {
     error.reset();
     try {
-      context.channel.run(call, asked);
+      context.channel.run(call, was_interrupted);
     } catch (const Error& caught) {
       error = caught;
     }

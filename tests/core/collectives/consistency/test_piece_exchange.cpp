@@ -32,8 +32,8 @@ void pieces(int size) {
       const bool odd = turn % 3 == 2 && rank == turn % size;
       task.post(odd ? 7 : 5, length(rank));
       run(task);
-      CHECK(task.alike() == (turn % 3 != 2 || size == 1));
-      for (int of = 0; task.alike() && of < size; ++of) {
+      CHECK(task.identical() == (turn % 3 != 2 || size == 1));
+      for (int of = 0; task.identical() && of < size; ++of) {
         const std::byte* const piece = task.pieces()[static_cast<std::size_t>(of)];
         CHECK(std::all_of(piece, piece + length(of),
                           [&](std::byte b) { return b == static_cast<std::byte>(of + turn); }));
@@ -70,7 +70,7 @@ void merged(int size) {
       else
         task.post(odd ? 6 : 5, sizeof mine, in_order);
       run(task);
-      CHECK(task.alike() == (turn == 0 || (size == 1 && turn != 1)));
+      CHECK(task.identical() == (turn == 0 || (size == 1 && turn != 1)));
       if (turn > 0) return;
       CHECK(task.pieces().size() == 1);
       std::memcpy(&results[static_cast<std::size_t>(rank)], task.pieces()[0], sizeof(unsigned));

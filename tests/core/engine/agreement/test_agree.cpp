@@ -167,7 +167,7 @@ void one_of_many(Random& random) {
       for (const auto& bucket : rank.ran) ran += bucket.size();
       CHECK(ran == 2 * names - 1);
     }
-    for (Rank& rank : group.ranks) rank.doomed.clear();
+    for (Rank& rank : group.ranks) rank.failed_before_submit.clear();
     for (std::size_t r = 0; r < 3; ++r) submit(r, 0, names);
     CHECK(group.decide() >= 1);
     group.read_all();

@@ -139,11 +139,11 @@ void withdrawal() {
       group.submit(1, group.ranks[1].submit("x", describe("x", 4)));  // it has not read the verdict
       CHECK(group.decide() == 1);
       group.read_all();
-      CHECK(group.ranks[1].doomed.empty());
+      CHECK(group.ranks[1].failed_before_submit.empty());
     } else {
       CHECK(group.decide() == 1);
       group.read_all();
-      CHECK(group.ranks[1].doomed.contains("x"));  // the next submission fails there without a message
+      CHECK(group.ranks[1].failed_before_submit.contains("x"));  // the next submission fails there without a message
     }
     group.coordinator.withdraw(0, "x", "gave up again");  // nothing is pending
     CHECK(group.decide() == 0);
@@ -154,8 +154,8 @@ void withdrawal() {
   }
 }
 
-// Joins ranks: they count as ready, are listed as absent, and are not reported as missing. Once all
-// have joined, one verdict says so.
+// Joins ranks: they count as ready, are listed as joined, and are not reported as missing. Once all
+// have joined, one verdict states it.
 void joining(Random& random) {
   for (int trial = 0; trial < 300; ++trial) {
     const int size = 1 + static_cast<int>(below(random, 6));
@@ -174,12 +174,13 @@ void joining(Random& random) {
           }
           const auto verdicts = group.coordinator.decide();
           CHECK(verdicts.size() == 1 && verdicts[0].kind == Verdict::Kind::run);
-          std::vector<int> absent = joined;
-          std::sort(absent.begin(), absent.end());
-          CHECK(verdicts[0].absent == absent && verdicts[0].items[0].signature.has_value() == !absent.empty());
+          std::vector<int> placeholder_ranks = joined;
+          std::sort(placeholder_ranks.begin(), placeholder_ranks.end());
+          CHECK(verdicts[0].placeholder_ranks == placeholder_ranks &&
+                verdicts[0].items[0].signature.has_value() == !placeholder_ranks.empty());
           for (int rank = 0; rank < size; ++rank) {
             Rank& reader = group.ranks[static_cast<std::size_t>(rank)];
-            if (contains(absent, rank)) reader.pending.emplace("x", verdicts[0].items[0].signature.value());
+            if (contains(placeholder_ranks, rank)) reader.pending.emplace("x", verdicts[0].items[0].signature.value());
             reader.mail.push_back(over_the_wire(VerdictRecord{0, 1, verdicts}).verdicts.at(0));
           }
           group.read_all();
@@ -198,7 +199,7 @@ void joining(Random& random) {
   }
 }
 
-// Operations submitted before the last rank joined run first. Tensors with different absent ranks
+// Operations submitted before the last rank joined run first. Tensors with different joined ranks
 // are not fused.
 void joining_keeps_order() {
   Group group(3, 1 << 20, 16);
@@ -209,7 +210,7 @@ void joining_keeps_order() {
   CHECK(verdicts.size() == 3 && verdicts[2].kind == Verdict::Kind::all_joined && verdicts[2].last_joined == 12);
   for (const Verdict& verdict : {verdicts[0], verdicts[1]}) {
     CHECK(verdict.items.size() == 1);
-    CHECK(verdict.absent == (verdict.items[0].name == "a" ? std::vector<int>{1, 2} : std::vector<int>{2}));
+    CHECK(verdict.placeholder_ranks == (verdict.items[0].name == "a" ? std::vector<int>{1, 2} : std::vector<int>{2}));
   }
 }
 
@@ -221,7 +222,7 @@ void a_joined_root() {
   for (const std::size_t r : {0, 1}) group.submit(r, group.ranks[r].submit("x", d));
   const auto verdicts = group.coordinator.decide();
   CHECK(verdicts.size() == 1 && verdicts[0].kind == Verdict::Kind::fail && verdicts[0].error == ErrorKind::joined);
-  CHECK(verdicts[0].ranks == std::vector<int>{12} && verdicts[0].absent == std::vector<int>{2});
+  CHECK(verdicts[0].ranks == std::vector<int>{12} && verdicts[0].placeholder_ranks == std::vector<int>{2});
 }
 
 void nothing_after_the_end() {

@@ -54,7 +54,7 @@ Record any_record(Random& random) {
           if (below(random, 2)) v.items.back().signature = describe("x", random());
         }
         v.forget.resize(below(random, 3), 9);
-        v.absent.resize(below(random, 3), 4);
+        v.placeholder_ranks.resize(below(random, 3), 4);
         if (below(random, 3) == 0) v.kind = Verdict::Kind::all_joined, v.last_joined = 7;
         if (below(random, 2)) v.kind = Verdict::Kind::fail, v.why = text(random), v.ranks = {1, 2}, v.early = true;
         r.verdicts.push_back(v);

@@ -27,8 +27,8 @@ class Echo final : public Service {
     const std::lock_guard lock(mutex_);
     if (over_) {
       answer->finish(over_);
-    } else if (gone_.contains(peer)) {
-      answer->finish(gone_[peer]);
+    } else if (departed_.contains(peer)) {
+      answer->finish(departed_[peer]);
     } else {
       bytes.insert(bytes.begin(), std::byte{1});
       requests_.push_back({std::move(bytes), answer});
@@ -45,30 +45,30 @@ class Echo final : public Service {
       mail.send(answer->peer, std::move(bytes));  // if this throws, end() still finds the request
       waiting_[answer->peer].push_back(answer);
     }
-    while (std::optional<Letter> letter = mail.receive()) {
+    while (std::optional<MailMessage> message = mail.receive()) {
       moved = true;
-      if (letter->bytes.at(0) == std::byte{1}) {
-        letter->bytes[0] = std::byte{0};
-        mail.send(letter->peer, std::move(letter->bytes));
+      if (message->bytes.at(0) == std::byte{1}) {
+        message->bytes[0] = std::byte{0};
+        mail.send(message->peer, std::move(message->bytes));
         continue;
       }
-      auto& waiting = waiting_[letter->peer];
+      auto& waiting = waiting_[message->peer];
       if (waiting.empty()) continue;  // the peer was seen to leave before its last letters were read
       const auto answer = waiting.front();
       waiting.pop_front();
-      answer->bytes.assign(letter->bytes.begin() + 1, letter->bytes.end());
+      answer->bytes.assign(message->bytes.begin() + 1, message->bytes.end());
       answer->finish();
     }
     return moved;
   }
   void left(int rank, const Error& why) override {
     const std::lock_guard lock(mutex_);
-    gone_[rank] = std::make_exception_ptr(why);
-    for (const auto& answer : waiting_[rank]) answer->finish(gone_[rank]);
+    departed_[rank] = std::make_exception_ptr(why);
+    for (const auto& answer : waiting_[rank]) answer->finish(departed_[rank]);
     waiting_[rank].clear();
     std::erase_if(requests_, [&](auto& request) {
       if (request.second->peer != rank) return false;
-      request.second->finish(gone_[rank]);
+      request.second->finish(departed_[rank]);
       return true;
     });
   }
@@ -88,7 +88,7 @@ class Echo final : public Service {
   std::mutex mutex_;
   std::deque<std::pair<std::vector<std::byte>, std::shared_ptr<Answer>>> requests_;
   std::map<int, std::deque<std::shared_ptr<Answer>>> waiting_;
-  std::map<int, std::exception_ptr> gone_;
+  std::map<int, std::exception_ptr> departed_;
   std::exception_ptr over_;
 };
 

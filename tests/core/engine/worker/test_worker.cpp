@@ -37,7 +37,7 @@ class Countdown final : public Source {
       for (auto& [left, operation] : waiting_) {
         if (--left <= 0) over.push_back(operation);
       }
-      std::erase_if(waiting_, [](const auto& one) { return one.first <= 0; });
+      std::erase_if(waiting_, [](const auto& waiter) { return waiter.first <= 0; });
       pending = !waiting_.empty();
     }
     for (const auto& operation : over) operation->finish();
@@ -154,9 +154,9 @@ void a_wait_for_other_hosts() {
   Backoff backoff(100us);
   for (int wait = 0; wait < 3; ++wait) {
     backoff.reset();
-    backoff.yield_at_once(kAwake);
+    backoff.yield_immediately(kAwake);
     const std::int64_t begun = now_ns();
-    while (backoff.next() == 0ns) backoff.yield_at_once(kAwake);  // each poll may request it again
+    while (backoff.next() == 0ns) backoff.yield_immediately(kAwake);  // each poll may request it again
     CHECK(now_ns() - begun >= kAwake);
     for (int nap = 0; nap < 10; ++nap) {
       const auto sleep = backoff.next();

@@ -3,7 +3,7 @@
 // pointers in others, and are forwarded unchanged.
 //
 // Messages are sent from and received into device memory, which must be alive. With
-// STANDIN_MPI=lies, their data is lost.
+// ``STANDIN_MPI=lies``, their data is lost.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -24,42 +24,42 @@ _VALID, _GENERATION, _STREAM, _PARTS = range(4)
 _ALIGN = 64
 
 
-class Held(NamedTuple):
+class StoredCommit(NamedTuple):
     """A complete commit in a buffer."""
 
     generation: int  # generation that wrote it or adopted it
     number: int
 
 
-def make() -> list[int]:
-    """Creates a new keeper's memory. Returns the file descriptors of the page and the buffers."""
+def allocate() -> list[int]:
+    """Allocates the memory. Returns the file descriptors of the page and the buffers."""
     fds = [os.memfd_create(f"ringcomm-{name}") for name in ("page", "commit-0", "commit-1")]
     for fd in fds:
         os.posix_fallocate(fd, 0, PAGE)
-    keeper = Keeper(fds)
-    keeper.words[SEALED] = _NONE
-    for buffer in keeper.buffers:
+    store = CommitStore(fds)
+    store.words[SEALED] = _NONE
+    for buffer in store.buffers:
         buffer.invalidate()
     return fds
 
 
-class Keeper:
-    """A view of a keeper's memory."""
+class CommitStore:
+    """A view of the memory that `allocate` has allocated."""
 
     def __init__(self, fds: Sequence[int]) -> None:
         self.words = memoryview(mmap.mmap(fds[0], PAGE)).cast("q")
         self.buffers = [Buffer(fd) for fd in fds[1:]]
 
-    def held(self) -> list[Held]:
+    def commits(self) -> list[StoredCommit]:
         """Returns the complete commits, the newest last."""
-        return sorted(held for buffer in self.buffers if (held := buffer.held()))
+        return sorted(commit for buffer in self.buffers if (commit := buffer.commit()))
 
     def buffer(self, number: int) -> Buffer:
         """Returns the buffer for a commit of this number."""
         return self.buffers[number % len(self.buffers)]
 
     def keep_only(self, number: int, generation: int) -> None:
-        """Assigns the commit of that number to this generation, and invalidates the other buffer."""
+        """Assigns the commit of that number to this generation. Invalidates the other buffer."""
         for buffer in self.buffers:
             if buffer is not self.buffer(number):
                 buffer.invalidate()
@@ -67,7 +67,7 @@ class Keeper:
 
 
 class Buffer:
-    """One commit: words, sizes of the parts, a pickle stream, and the parts, each at a multiple of 64 bytes."""
+    """One commit: words, sizes of parts, pickle stream, parts (each aligned to 64 bytes)."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -83,9 +83,9 @@ class Buffer:
         if os.fstat(self.fd).st_size > len(self._bytes):
             self._map()
 
-    def held(self) -> Held | None:
+    def commit(self) -> StoredCommit | None:
         number = self._words[_VALID]
-        return Held(self._words[_GENERATION], number) if number != _NONE else None
+        return StoredCommit(self._words[_GENERATION], number) if number != _NONE else None
 
     def invalidate(self) -> None:
         self._words[_VALID] = _NONE
@@ -101,38 +101,38 @@ class Buffer:
         self.invalidate()
         sizes = [len(stream), *(part.nbytes for part in parts)]
         table = PAGE + 8 * len(parts)
-        places = _places(table, sizes)
-        total = places[-1]
+        offsets = _offsets(table, sizes)
+        total = offsets[-1]
         if total > os.fstat(self.fd).st_size:
             os.posix_fallocate(self.fd, 0, total)
         self._refresh()
         self._bytes[PAGE:table] = array("q", sizes[1:]).tobytes()
-        for at, size, part in zip(places, sizes, (memoryview(stream), *parts), strict=False):
-            self._bytes[at : at + size] = part.cast("B") if part.format != "B" or part.ndim != 1 else part
+        for offset, size, part in zip(offsets, sizes, (memoryview(stream), *parts), strict=False):
+            self._bytes[offset : offset + size] = part.cast("B") if part.format != "B" or part.ndim != 1 else part
         self._words[_STREAM], self._words[_PARTS] = len(stream), len(parts)
         self._words[_GENERATION] = generation
         self._words[_VALID] = number
 
     def read(self) -> tuple[bytes, list[memoryview]]:
-        """Returns the stream, and views of the parts, which the next commit overwrites."""
-        sizes, places = self._layout()
-        stream, *parts = (self._bytes[at : at + size] for at, size in zip(places, sizes, strict=False))
+        """Returns the stream, and views of the parts, which the next `write` overwrites."""
+        sizes, offsets = self._layout()
+        stream, *parts = (self._bytes[offset : offset + size] for offset, size in zip(offsets, sizes, strict=False))
         return bytes(stream), parts
 
     @property
     def nbytes(self) -> int:
-        """Size of the commit in bytes, with its words."""
+        """Size of the commit in bytes, including the words at the start of the buffer."""
         return self._layout()[1][-1]
 
     def _layout(self) -> tuple[list[int], list[int]]:
-        """Returns the sizes of the stream and the parts, and the offset of each, followed by the total size."""
+        """Returns the sizes of the stream and the parts, and their offsets, then the total size."""
         self._refresh()
         table = PAGE + 8 * self._words[_PARTS]
         sizes = [self._words[_STREAM], *self._bytes[PAGE:table].cast("q")]
-        return sizes, _places(table, sizes)
+        return sizes, _offsets(table, sizes)
 
 
-def _places(begin: int, sizes: Sequence[int]) -> list[int]:
+def _offsets(begin: int, sizes: Sequence[int]) -> list[int]:
     """Returns the aligned offset of each item, followed by the end of the last one."""
     padded = (-(-size // _ALIGN) * _ALIGN for size in sizes)
     return list(itertools.accumulate(padded, initial=-(-begin // _ALIGN) * _ALIGN))

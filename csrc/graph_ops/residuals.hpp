@@ -10,7 +10,7 @@
 
 namespace ringcomm {
 
-class LeftOut {
+class Residuals {
  public:
   // Begins a run of tensors with these numbers of elements. If they differ from the last run's, all
   // residuals are zero.

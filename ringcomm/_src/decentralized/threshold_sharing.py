@@ -17,36 +17,38 @@ from ringcomm._src.named.collectives import allgather
 from ringcomm._src.named.process_sets import ProcessSet
 
 _HEAD = 5  # numbers before the body: finishing, steps, encoding, entries, the threshold's bits
-_INDICES, _MAP = 0, 1
+_INDICES, _BITMAP = 0, 1
 _SPARSE = 1 / 16  # density below which indices are shorter than two bits per element
-_LEAST, _MOST, _BY = 1e-4, 1e-2, 1.2  # range of density, and step, of an adaptive threshold
+# An adaptive threshold is changed by this factor while the density is outside of this range.
+_MIN_DENSITY, _MAX_DENSITY, _FACTOR = 1e-4, 1e-2, 1.2
 _CLIP, _CLIP_EVERY = 5.0, 5  # limit of the residual, in thresholds, and steps between clippings
 
 
 def encoded(residual: Flat, threshold: float) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Returns a message with the signs of the elements that reach the threshold, and takes them out of the residual.
+    """Returns a message with the signs of the elements that reach the threshold.
 
-    If less than a 16th of the elements are sent, the body is their indices; an index i with a
-    negative sign is stored as ~i. Otherwise the body has two bits per element.
+    Subtracts the message from the residual. If less than a 16th of the elements are sent, the body
+    is their indices; an index i with a negative sign is stored as ~i. Otherwise the body has two
+    bits per element.
     """
     large = np.abs(residual) >= threshold
     count = int(np.count_nonzero(large))
     negative = residual < 0
     if count < _SPARSE * len(residual):
-        where = np.flatnonzero(large).astype(np.int32)
-        body, how = np.where(negative[where], ~where, where), _INDICES
+        indices = np.flatnonzero(large).astype(np.int32)
+        body, encoding = np.where(negative[indices], ~indices, indices), _INDICES
     else:
         bits = np.concatenate([np.packbits(large), np.packbits(large & negative)])
-        body, how = np.concatenate([bits, np.zeros(-len(bits) % 4, np.uint8)]).view(np.int32), _MAP
+        body, encoding = np.concatenate([bits, np.zeros(-len(bits) % 4, np.uint8)]).view(np.int32), _BITMAP
     residual[large] -= np.where(negative[large], -threshold, threshold).astype(residual.dtype)
     tau = np.array([threshold], np.float32).view(np.int32)
-    return np.concatenate([np.array([0, 0, how, count], np.int32), tau, body.astype(np.int32)])
+    return np.concatenate([np.array([0, 0, encoding, count], np.int32), tau, body.astype(np.int32)])
 
 
 def subtract(x: Flat, message: np.ndarray[Any, np.dtype[np.int32]]) -> None:
     """Subtracts a rank's message from the weights."""
-    how, tau, body = int(message[2]), message[4:5].view(np.float32)[0].astype(x.dtype), message[_HEAD:]
-    if how == _INDICES:
+    encoding, tau, body = int(message[2]), message[4:5].view(np.float32)[0].astype(x.dtype), message[_HEAD:]
+    if encoding == _INDICES:
         x[body[body >= 0]] -= tau
         x[~body[body < 0]] += tau
     else:
@@ -58,7 +60,7 @@ def subtract(x: Flat, message: np.ndarray[Any, np.dtype[np.int32]]) -> None:
         x[negative] += tau
 
 
-class Sharing(Method):
+class ThresholdSharing(Method):
     """A method with identical weights on all ranks, which share large changes only. Collective.
 
     The optimizer's change of a rank's weights is added to its residual. All ranks apply the parts
@@ -73,28 +75,28 @@ class Sharing(Method):
         self, name: str, replica: Replica[Any], threshold: float, adaptive: bool, process_set: ProcessSet
     ) -> None:
         self._replica, self.threshold, self._adaptive = replica, threshold, adaptive
-        self.weights = replica.begin_alike(0, f"{name}.start", process_set)
+        self.weights = replica.broadcast_initial(0, f"{name}.start", process_set)
         self.residual = np.zeros_like(self.weights)
-        self.exchanges = self.bytes = self._others = 0
+        self.exchanges = self.bytes = self._other_steps = 0
         self.density = self.waited = 0.0
         super().__init__(name, process_set)
 
     def stepped(self) -> None:
-        """Takes this rank's step back from the replica, and exchanges it."""
+        """Adds the change of this rank's step to the residual, and exchanges large elements."""
         self.steps += 1
-        change = self.weights - self._replica.now(0)
+        change = self.weights - self._replica.flat_copy(0)
         change /= self.process_set.size()
         self.residual += change
         message = encoded(self.residual, self.threshold)
         self.density = message[3] / max(len(self.weights), 1)
         if self.steps % _CLIP_EVERY == 0:
             np.clip(self.residual, -_CLIP * self.threshold, _CLIP * self.threshold, out=self.residual)
-        if self._adaptive and not _LEAST <= self.density <= _MOST:
-            self.threshold *= _BY if self.density > _MOST else 1 / _BY
+        if self._adaptive and not _MIN_DENSITY <= self.density <= _MAX_DENSITY:
+            self.threshold *= _FACTOR if self.density > _MAX_DENSITY else 1 / _FACTOR
         self._exchange(message)
 
     def _exchange(self, message: np.ndarray[Any, np.dtype[np.int32]]) -> bool:
-        """Sends a message and applies those of all ranks. Returns True if all ranks are finishing."""
+        """Sends a message, and applies all ranks' messages. Returns True if all ranks finish."""
         message[1] = self.steps
         sized = np.concatenate([np.array([len(message)], np.int32), message])
         since = time.monotonic()
@@ -103,24 +105,24 @@ class Sharing(Method):
         self.bytes += sized.nbytes
         steps, all_finishing = 0, True
         while len(gathered):
-            one, gathered = gathered[1 : 1 + gathered[0]], gathered[1 + gathered[0] :]
-            steps, all_finishing = steps + int(one[1]), all_finishing and bool(one[0])
-            subtract(self.weights, one)
-        self._others = steps - self.steps
+            received, gathered = gathered[1 : 1 + gathered[0]], gathered[1 + gathered[0] :]
+            steps, all_finishing = steps + int(received[1]), all_finishing and bool(received[0])
+            subtract(self.weights, received)
+        self._other_steps = steps - self.steps
         self._replica.write(0, self.weights)
         self.exchanges += 1
         return all_finishing
 
     def _finish(self) -> None:
-        """Answers until all ranks finish. The residual is discarded."""
-        nothing = np.zeros(_HEAD, np.int32)
-        nothing[0] = 1
-        while not self._exchange(nothing.copy()):
+        """Answers the other ranks until all ranks finish. The residual is discarded."""
+        empty = np.zeros(_HEAD, np.int32)
+        empty[0] = 1
+        while not self._exchange(empty.copy()):
             pass
 
     @property
     def updates(self) -> int:
-        return self.steps + self._others
+        return self.steps + self._other_steps
 
     def stats(self) -> dict[str, Any]:
         more = {"density": self.density, "threshold": self.threshold}

@@ -1,4 +1,4 @@
-"""Asynchronous gossip: replicas are stored in memory that a host's ranks share, and any two may average.
+"""Asynchronous gossip between replicas in memory that the ranks of a host share.
 
 `ringcomm.torch.Gossip` uses it for ``mode="async"``.
 """
@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from ringcomm._src.core import _core
-from ringcomm._src.decentralized.on_host import OnHost
 from ringcomm._src.decentralized.replicas import Flat, Replica
+from ringcomm._src.decentralized.shared_memory_method import SharedMemoryMethod
 from ringcomm._src.decentralized.topology import Topology
 from ringcomm._src.named.process_sets import ProcessSet
 
 
-class Pairs(OnHost):
-    """The method that averages this rank's replica with that of a random neighbour after a step. Collective.
+class AsyncGossip(SharedMemoryMethod):
+    """The method that averages a replica with a random neighbour's after a step. Collective.
 
     It adds the step's change to this rank's shared replica. Then it replaces that replica and the
-    neighbour's by their mean, stripe by stripe under the locks of both. No rank waits for another
-    rank's step.
+    neighbour's by their mean. It works by stripes of 16 KB, and locks both replicas' stripes
+    meanwhile. No rank waits for another rank's step.
 
     Source: Lian et al., AD-PSGD, arXiv:1710.06952.
     """
@@ -43,7 +43,7 @@ class Pairs(OnHost):
         self._every = every
         size, rank = self.workers.size, self.workers.rank
         period = range(topology.period(size))
-        self._neighbours = sorted({one for t in period for one in topology.hears(rank, size, t)})
+        self._neighbours = sorted({neighbour for t in period for neighbour in topology.in_neighbors(rank, size, t)})
         self._random = random.Random(seed * size + rank)
         wide, count = self._flat.dtype == np.float64, len(self._flat)
         self._memory = self.workers.allocate(_core.Shard.bytes(count, wide, 0, 0))
@@ -59,32 +59,32 @@ class Pairs(OnHost):
         # added, the other rank, the versions of both replicas before the mean, and the version that
         # was read.
         self.log: list[tuple[int, int, int, int, int]] | None = None
-        self.workers.meet()
+        self.workers.barrier()
 
     def stepped(self) -> None:
         super().stepped()
         self.workers.advance(self.steps)
         if self.steps % self._every == 0:
             self.workers.check()
-            live = [one for one in self._neighbours if self.workers.clocks.of(one) is not None]
-            self._meet(self._random.choice(live) if live else None)
+            live = [neighbour for neighbour in self._neighbours if self.workers.clocks.of(neighbour) is not None]
+            self._average_with(self._random.choice(live) if live else None)
 
-    def _meet(self, other: int | None) -> None:
-        """Adds this rank's change to its shared replica, averages with ``other``, and takes the result."""
-        mine, count = self._all[self.workers.rank], len(self._flat)
-        change = self.replica.now(0)
+    def _average_with(self, other: int | None) -> None:
+        """Adds this rank's change to its replica, averages with ``other``, and reads the result."""
+        own, count = self._all[self.workers.rank], len(self._flat)
+        change = self.replica.flat_copy(0)
         change -= self._flat
-        added = mine.apply(self._add, 0, count, change.ctypes.data, 0, 0)
-        met = (-1, -1)
+        added = own.apply(self._add, 0, count, change.ctypes.data, 0, 0)
+        versions = (-1, -1)
         if other is not None:
-            met = mine.average_with(self._all[other])
+            versions = own.average_with(self._all[other])
             self.bytes += change.nbytes
-        got = mine.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
+        read_version = own.apply(self._get, 0, count, 0, 0, self._flat.ctypes.data)
         if self.log is not None:
-            self.log.append((added, -1 if other is None else other, *met, got))
+            self.log.append((added, -1 if other is None else other, *versions, read_version))
         self.distance = self.replica.distance(0, self._flat)
         self.replica.write(0, self._flat)
-        self.replica.read(0, self._flat)  # halves are rounded: the next change is relative to these values
+        self.replica.read(0, self._flat)  # writing rounds float16 weights; the next change is relative to these values
         self.exchanges += 1
 
     def exchange_now(self) -> None:
@@ -93,44 +93,44 @@ class Pairs(OnHost):
         self._all[self.workers.rank].apply(self._put, 0, len(mean), mean.ctypes.data, 0, 0)
         self._flat[:] = mean
         self.replica.write(0, mean)
-        self.workers.meet()
+        self.workers.barrier()
 
     def _mean(self) -> Flat:
         """Returns the mean of the replicas of all live ranks, read in place. Collective."""
-        self._meet(None)
-        self.workers.meet()
+        self._average_with(None)
+        self.workers.barrier()
         lost = {self.process_set.ranks.index(rank) for rank in self.workers.lost()}
-        total, one = np.zeros_like(self._flat), np.empty_like(self._flat)
+        total, weights = np.zeros_like(self._flat), np.empty_like(self._flat)
         for rank, shard in enumerate(self._all):
             if rank not in lost:
-                shard.apply(self._get, 0, len(one), 0, 0, one.ctypes.data)
-                total += one
-        self.workers.meet()
+                shard.apply(self._get, 0, len(weights), 0, 0, weights.ctypes.data)
+                total += weights
+        self.workers.barrier()
         return np.asarray(total / (len(self._all) - len(lost)), self._flat.dtype)
 
     def global_weights(self) -> AbstractContextManager[None]:
-        return self.replica.holding([self._flat if self.finished else self._mean()])
+        return self.replica.temporarily([self._flat if self.finished else self._mean()])
 
     def _finish(self) -> None:
-        self._meet(None)
+        self._average_with(None)
         self.workers.finish()
         self._flat[:] = self._mean()
         self.replica.write(0, self._flat)
-        self.workers.meet()
+        self.workers.barrier()
 
     def stats(self) -> dict[str, Any]:
         return super().stats() | {"broken_locks": self._all[self.workers.rank].broken()}
 
     def state(self) -> dict[str, Any]:
         """Returns the current state. Other ranks may average with the replica a moment later."""
-        self._meet(None)
+        self._average_with(None)
         return {"steps": self.steps, "x": self._flat.copy()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores what `state` returned. Collective."""
         self._count(state["steps"])
-        self.workers.meet()
+        self.workers.barrier()
         self._flat[:] = state["x"]
         self._all[self.workers.rank].apply(self._put, 0, len(self._flat), self._flat.ctypes.data, 0, 0)
         self.replica.write(0, self._flat)
-        self.workers.meet()
+        self.workers.barrier()

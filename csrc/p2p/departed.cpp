@@ -3,20 +3,20 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "p2p/host_path.hpp"
+#include "p2p/host_route.hpp"
 #include "p2p/point_to_point.hpp"
 
 namespace ringcomm {
 
-// Looks for ranks that left, failed or died. Reads their last messages before it fails requests:
-// these ranks write nothing more.
+// Looks for ranks that left, failed or died. Reads the last messages of these ranks before it fails
+// requests. No messages of these ranks follow.
 bool PointToPoint::look() {
   if (broken_) return false;
   std::vector<std::pair<int, Error>> lost;
   const std::vector<int> ended = host_ ? group_.node->dead() : std::vector<int>{};
   for (std::size_t i = 0; host_ && i < group_.on_host.size(); ++i) {
     const int rank = group_.on_host[i], local = static_cast<int>(i);
-    if (rank == group_.rank || gone_[static_cast<std::size_t>(rank)]) continue;
+    if (rank == group_.rank || peer_errors_[static_cast<std::size_t>(rank)]) continue;
     const std::uint32_t state = doorbell_of(*group_.node, local).state.load(std::memory_order_seq_cst);
     if (state == 1) {
       lost.emplace_back(rank, left_error({rank}));
@@ -27,47 +27,48 @@ bool PointToPoint::look() {
     }
   }
   const auto known = [&](int rank) {
-    return gone_[static_cast<std::size_t>(rank)] ||
-           std::any_of(lost.begin(), lost.end(), [rank](const auto& one) { return one.first == rank; });
+    return peer_errors_[static_cast<std::size_t>(rank)] ||
+           std::any_of(lost.begin(), lost.end(), [rank](const auto& entry) { return entry.first == rank; });
   };
   for (const int rank : monitor_.dead(known)) lost.emplace_back(rank, died_error({rank}));
   if (lost.empty()) return false;
-  advance();  // reads all that a ring can hold
-  for (const auto& [rank, why] : lost) lose(rank, why);
+  advance();  // reads up to a full ring of messages
+  for (const auto& [rank, why] : lost) fail_peer(rank, why);
   return true;
 }
 
-bool PointToPoint::look_now_and_then() { return monitor_.due() && look(); }
+bool PointToPoint::look_if_due() { return monitor_.due() && look(); }
 
-void PointToPoint::lose(int rank, const Error& why) {
-  gone_[static_cast<std::size_t>(rank)] = why;
-  path_to(rank).forget(rank, why);
-  const auto doomed = [&](int source, int) { return hopeless(source).has_value(); };
-  while (const auto receive = matcher_.matching().take_posted(doomed)) (*receive)->fail(*hopeless((*receive)->peer));
+void PointToPoint::fail_peer(int rank, const Error& why) {
+  peer_errors_[static_cast<std::size_t>(rank)] = why;
+  route_to(rank).forget(rank, why);
+  const auto cannot_match = [&](int source, int) { return source_error(source).has_value(); };
+  while (const auto receive = matcher_.matching().take_posted(cannot_match))
+    (*receive)->fail(*source_error((*receive)->peer));
   sweep();
   if (host_) host_->doorbell().wake();
 }
 
 // Returns the error if no message can arrive from `source`. With kAnySource, a rank that left is
 // ignored while other ranks remain; a rank that died may have been the expected sender.
-std::optional<Error> PointToPoint::hopeless(int source) const {
-  if (source != kAnySource) return gone_[static_cast<std::size_t>(source)];
+std::optional<Error> PointToPoint::source_error(int source) const {
+  if (source != kAnySource) return peer_errors_[static_cast<std::size_t>(source)];
   std::optional<Error> why;
   int others = 0;
   for (int rank = 0; rank < group_.size; ++rank) {
-    const auto& gone = gone_[static_cast<std::size_t>(rank)];
-    if (gone && gone->fatal()) return gone;
-    if (gone) why = gone;
-    others += rank != group_.rank && !gone;
+    const auto& peer_error = peer_errors_[static_cast<std::size_t>(rank)];
+    if (peer_error && peer_error->fatal()) return peer_error;
+    if (peer_error) why = peer_error;
+    others += rank != group_.rank && !peer_error;
   }
   return others == 0 ? why : std::nullopt;
 }
 
-void PointToPoint::break_off(const Error& error) noexcept {
+void PointToPoint::fail_all(const Error& error) noexcept {
   if (broken_) return;
   broken_ = error;
   for (int rank = 0; rank < group_.size; ++rank) {
-    if (rank != group_.rank) path_to(rank).forget(rank, error);
+    if (rank != group_.rank) route_to(rank).forget(rank, error);
   }
   while (const auto receive = matcher_.matching().take_posted([](int, int) { return true; })) (*receive)->fail(error);
   background_.clear();

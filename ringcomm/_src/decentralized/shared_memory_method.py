@@ -1,6 +1,6 @@
-"""The base class of methods for ranks that share memory, and exchange without waiting for each other.
+"""The base class of methods for ranks that share memory and do not wait for each other.
 
-`ElasticPulls` and `Pairs` derive from it.
+`ElasticPulls` and `AsyncGossip` derive from it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from ringcomm._src.decentralized.workers import Workers
 from ringcomm._src.named.process_sets import ProcessSet
 
 
-class OnHost(Method):
-    """A method on a replica with one fragment, which starts with the first rank's weights. Collective.
+class SharedMemoryMethod(Method):
+    """A method on a replica with one fragment. Collective.
 
-    ``on_loss``: as in `ringcomm.torch.EASGD`.
+    It starts with the first rank's weights. ``on_loss``: as in `ringcomm.torch.EASGD`.
     """
 
     def __init__(self, name: str, replica: Replica[Any], process_set: ProcessSet, on_loss: str) -> None:
         self.replica, self.workers = replica, Workers(name, process_set, on_loss)
-        self._flat = replica.begin_alike(0, f"{name}.start", process_set)
+        self._flat = replica.broadcast_initial(0, f"{name}.start", process_set)
         self.exchanges = self.bytes = 0
         super().__init__(name, process_set, self.workers.leave)
 

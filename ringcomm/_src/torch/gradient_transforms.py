@@ -1,4 +1,4 @@
-"""Transformations of gradients before they are reduced, such as momentum correction.
+"""Transformations of gradients before they are reduced, for example momentum correction.
 
 A plan (`gradient_plan`) applies them in order to each gradient in its bucket.
 """
@@ -15,33 +15,33 @@ from ringcomm._src.torch.slot import Slot
 
 
 class GradientTransform:
-    """A transformation of gradients before their reduction. The result of the reduction undoes or confirms it.
+    """A transformation of gradients before their reduction. It is undone if a result is unused.
 
     ``slot.slice.view`` holds the data to send, and later the reduced gradient.
     """
 
     def begin(self, change: float) -> None:
-        """Begins a step. `change`: factor from the gradients' units in the last step to those in this step."""
+        """Begins a step. `change`: factor that converts the last step's units to this step's."""
 
-    def apply(self, slot: Slot, had: bool) -> None:
-        """Transforms the gradient before it is sent. `had`: False if this rank has none and sends zeros."""
+    def apply(self, slot: Slot, has_gradient: bool) -> None:
+        """Transforms the data before it is sent. `has_gradient`: False if the data is zeros."""
 
     def delivered(self, slot: Slot) -> None:
         """Called when ``.grad`` is the reduced gradient."""
 
     def undo(self) -> None:
-        """Undoes the last step, because its result is dropped."""
+        """Undoes the changes of the last step, because its result is dropped."""
 
     def undo_items(self, slots: Iterable[Slot]) -> None:
-        """Undoes the last step for these slots, because their results are not used."""
+        """Undoes the changes of the last step for these slots: their results are not used."""
 
 
 class MomentumCorrection(GradientTransform):
     """Applies momentum before sparsification (momentum correction).
 
-    Otherwise the optimizer's momentum would treat delayed elements as new ones. A rank sends
-    velocities u = m u + g, and its residuals are velocities too. The velocity of an element
-    restarts at zero if the sum contained the element.
+    The optimizer's momentum would treat elements that are sent late as new ones. So a rank sends
+    velocities u = m u + g instead of gradients g, and its residuals are velocities too. The
+    velocity of an element restarts at zero after a step in which any rank sent the element.
     Source: Lin et al., "Deep gradient compression", arXiv:1712.01887, sections 3.1 to 3.3.
     """
 
@@ -63,7 +63,7 @@ class MomentumCorrection(GradientTransform):
             for velocity in self._before.values():
                 velocity.mul_(change)
 
-    def apply(self, slot: Slot, had: bool) -> None:
+    def apply(self, slot: Slot, has_gradient: bool) -> None:
         wire = self._format(slot)
         if wire is None:
             return

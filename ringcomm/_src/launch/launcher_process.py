@@ -17,22 +17,22 @@ from collections.abc import Callable
 from typing import IO
 
 from ringcomm._src.launch import rank
-from ringcomm._src.launch.job import Line, outside_of_jobs
+from ringcomm._src.launch.job import CommandLine, without_rank_variables
 from ringcomm._src.launch.report import Report, is_of_rank, untagged
 
 _LINE = re.compile(rb"[^\n\r]*(?:\r\n|\n|\r)")
 _UNSHOWN = 30  # number of last lines of the launcher that are kept if they are not shown
-SILENCE = 1.0  # seconds without output after which no more is expected of a launcher that has ended
+SILENCE = 1.0  # seconds without output after which a launcher that has ended is expected to write nothing more
 GRACE = 10.0  # seconds that a launcher has to end the processes that it started
 
 
-def environment_of(line: Line) -> dict[str, str]:
+def environment_of(line: CommandLine) -> dict[str, str]:
     """Returns the environment for a launcher: that of this process and the variables of `line`.
 
-    The folder of the interpreter is first in PATH, as if its virtual environment were activated. If the launcher reads
-    a file of hosts, writes that file; the caller must delete it.
+    The folder of the interpreter is first in PATH, as if its virtual environment were activated. If
+    the launcher reads a file of hosts, writes that file; the caller must delete it.
     """
-    environment = outside_of_jobs(os.environ)
+    environment = without_rank_variables(os.environ)
     if sys.prefix != sys.base_prefix:
         folder = os.path.dirname(sys.executable)
         environment["PATH"] = os.pathsep.join([folder, environment.get("PATH", os.defpath)])
@@ -47,7 +47,7 @@ def environment_of(line: Line) -> dict[str, str]:
 _lock = threading.Lock()  # protects this process's output
 
 
-def say(*lines: str) -> None:
+def print_stderr(*lines: str) -> None:
     """Writes lines to stderr, not mixed with other output."""
     with _lock:
         rank.write_all(2, "".join(f"{line}\n" for line in lines).encode(errors="surrogateescape"))
@@ -62,18 +62,22 @@ def wait_or_kill(process: subprocess.Popen[bytes], limit: float) -> None:
         process.wait()
 
 
-class Launched:
+class LauncherProcess:
     """A running launcher, which the constructor starts.
 
-    Args:
-        in_child: called between fork and exec.
-        only_ranks: if True, output of the launcher itself is not shown.
-        tags: if True, lines of ranks are shown with their tags.
+    Parameters
+    ----------
+    in_child : Callable[[], object]
+        Called between fork and exec.
+    only_ranks : bool
+        If True, output of the launcher itself is not shown.
+    tags : bool
+        If True, lines of ranks are shown with their tags.
     """
 
     def __init__(
         self,
-        line: Line,
+        line: CommandLine,
         size: int,
         verbose: bool,
         in_child: Callable[[], object],
@@ -106,7 +110,8 @@ class Launched:
     def drain(self) -> None:
         """Reads the remaining output after the launcher has ended, and deletes the file of hosts.
 
-        Returns after SILENCE seconds without output: a process that inherited the streams may keep them open.
+        Returns after SILENCE seconds without output: a process that inherited the streams may keep
+        them open.
         """
         seen = -1
         while any(reader.is_alive() for reader in self._readers) and seen < self._read_bytes:
@@ -118,14 +123,14 @@ class Launched:
                 os.unlink(self._hosts)
 
     def _read(self, stream: IO[bytes], target: int) -> None:
-        held = b""
+        unfinished = b""
         while chunk := os.read(stream.fileno(), 1 << 16):
-            held += chunk
+            unfinished += chunk
             self._read_bytes += len(chunk)
-            lines = _LINE.findall(held)
-            held = held[sum(map(len, lines)) :]
+            lines = _LINE.findall(unfinished)
+            unfinished = unfinished[sum(map(len, lines)) :]
             self._show(lines, target)
-        self._show([held], target)
+        self._show([unfinished], target)
 
     def _show(self, lines: list[bytes], target: int) -> None:
         with _lock:
@@ -134,7 +139,7 @@ class Launched:
             rank.write_all(target, "".join(shown).encode(errors="surrogateescape"))
 
     def _is_shown(self, line: str) -> bool:
-        shown = self.report.hear(line)
+        shown = self.report.add_line(line)
         if self._verbose or not shown or not self._only_ranks or is_of_rank(line):
             return shown or self._verbose
         self.unshown.append(line)

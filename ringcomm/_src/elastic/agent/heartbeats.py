@@ -15,7 +15,7 @@ from typing import Any
 _DIGEST = 32  # bytes
 
 
-class Beats:
+class Heartbeats:
     """Authenticated heartbeats between processes that know a key."""
 
     def __init__(self, key: bytes, port: int = 0) -> None:
@@ -28,9 +28,9 @@ class Beats:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, who: str, address: Any) -> None:
+    def send(self, sender: str, address: Any) -> None:
         """Sends a heartbeat. The first argument is the sender's name."""
-        data = who.encode()
+        data = sender.encode()
         with contextlib.suppress(OSError):
             self._socket.sendto(hmac.digest(self._key, data, hashlib.sha256) + data, address)
 

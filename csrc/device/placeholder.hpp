@@ -1,5 +1,5 @@
-// Declares the memory location of a placeholder in a call on devices: its buffers are in host
-// memory.
+// Declares the memory location of a placeholder, the contribution of a joined rank to a call on
+// devices. Its buffers are in host memory.
 #pragma once
 
 #include <memory>

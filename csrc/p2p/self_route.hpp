@@ -8,10 +8,10 @@
 
 namespace ringcomm {
 
-class SelfPath final : public MessagePath {
+class SelfRoute final : public MessageRoute {
  public:
-  SelfPath(int rank, Account& account, Matcher& matcher)
-      : MessagePath(account, "self"), rank_(rank), matcher_(matcher) {}
+  SelfRoute(int rank, Account& account, Matcher& matcher)
+      : MessageRoute(account, "self"), rank_(rank), matcher_(matcher) {}
 
   void send(Request& send) override {
     const Envelope envelope{rank_, send.tag, send.nbytes};

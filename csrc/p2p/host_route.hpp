@@ -1,15 +1,15 @@
 // Messages between ranks that share a host's memory.
 //
-// Small messages are stored in the cell that announces them. Messages up to kLongestEager are
-// written behind it immediately, in parts, so that the receiver copies one part while the sender
-// writes the next. Longer messages are announced. Once a receive matches one, its data is moved by
-// the first of these routes that is possible:
+// A message begins with a cell, which contains the data if it is small. Data of up to kLongestEager
+// bytes follows the cell immediately, in parts, so that the receiver copies one part while the
+// sender writes the next. Longer data stays with the sender: the cell only announces it. Once a
+// receive matches the message, the data is moved by the first of these routes that is possible:
 //   sender's array in its arena:         receiver copies from it, and reports that (taken)
 //   receiver's array in its arena:       receiver sends its offset (grant), sender copies (placed)
 //   sender's memory readable:            receiver reads it, and reports that (taken)
-//   otherwise, or if measured faster:    sender writes it in parts, both copy at the same time
+//   otherwise, or if measured faster:    sender writes data in parts, both copy at the same time
 // A receiver that copied from the sender's array checks afterwards that the sender had not
-// withdrawn it meanwhile.
+// withdrawn the message meanwhile.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@
 
 namespace ringcomm {
 
-class HostPath final : public MessagePath {
+class HostRoute final : public MessageRoute {
  public:
   // `ranks[i]`: the communicator's rank of the node's rank i.
-  HostPath(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, bool attended, Account& account,
-           Matcher& matcher);
+  HostRoute(std::shared_ptr<Node> node, const std::vector<int>& ranks, bool reads_peers, bool attended,
+            Account& account, Matcher& matcher);
 
   void send(Request& send) override;
   bool advance() override;
@@ -42,7 +42,7 @@ class HostPath final : public MessagePath {
 
   bool quiet() const;  // no peer has written anything that advance() would find
   Doorbell& doorbell() { return doorbell_of(*node_, node_->rank()); }
-  bool busy() const;    // has work, or waits for room in a ring: no doorbell rings for that
+  bool busy() const;    // has work, or waits for room in a ring, which no doorbell signals
   bool moving() const;  // busy(), or data is arriving
 
   static constexpr std::size_t kLongestEager = 16 << 10;
@@ -53,7 +53,7 @@ class HostPath final : public MessagePath {
   struct Lender {  // sent with an announcement
     MemoryCard card;
     std::uint64_t address;
-    bool attended;  // data that the receiver requests is sent soon, whatever its caller does
+    bool attended;  // the sender writes requested data soon, even while its caller does other work
   };
   struct Control {
     CellKind kind;
@@ -72,11 +72,11 @@ class HostPath final : public MessagePath {
     std::vector<Message> pulls;       // messages that this rank copies from the sender's array
     MemoryCard card;                  // memory of that rank, once it has announced a message
     std::optional<bool> readable;     // true if its memory can be read; empty until tested
-    // Chooses for readable memory, by message length: to read it, or to have the sender write it.
-    // Writing needs both ranks to be active.
+    // Chooses by message length, if the sender's memory is readable: this rank reads the data, or
+    // the sender writes it. Writing needs both ranks to be active.
     PathTuner streaming{1.25F};
     std::deque<Control> controls;  // waiting for room in the ring
-    std::optional<Error> gone;
+    std::optional<Error> error;
     bool busy() const {
       return !queue.empty() || !streams.empty() || !places.empty() || !pulls.empty() || !controls.empty();
     }
@@ -87,10 +87,10 @@ class HostPath final : public MessagePath {
   std::uint64_t ring_from(int local) const;
   void find_ring(Link& link);  // maps the ring from that rank, if it exists
   void publish(Link& link);
-  void say(Link& link, const Control& control);
+  void send_control(Link& link, const Control& control);
 
   // ---- sending
-  bool write(Link& link, Request& send);        // true: it can be removed from the queue
+  bool write(Link& link, Request& send);        // true: the send can be removed from the queue
   bool write_parts(Link& link, Request& send);  // true: all parts are written
   bool place(Link& link, Request& send);        // copies a slice; true: all is copied
   bool give(Link& link);                        // advances all sends of this link; true if anything moved
@@ -102,7 +102,7 @@ class HostPath final : public MessagePath {
   void handle_answer(Link& link, const Cell& cell);
   void handle_rest(Link& link, const Cell& cell);
   void deliver(Incoming& message, const void* data, std::size_t nbytes);
-  void learn_where(Link& link, const Cell& cell, Incoming& message);
+  void read_location(Link& link, const Cell& cell, Incoming& message);
   bool readable(Link& link);
   static void finish(Link& link, Incoming& message);
   void grant(Link& link, const Message& message, std::uint64_t where);
@@ -114,7 +114,7 @@ class HostPath final : public MessagePath {
   Matcher& matcher_;
   const bool attended_;
   const PeerMemory memory_;
-  std::vector<int> local_;                       // by the communicator's rank
+  std::vector<int> local_;                       // ranks of the node, by the communicator's rank
   std::vector<Link> links_;                      // by the node's rank
   std::atomic<std::uint64_t>* rings_ = nullptr;  // offsets, by the node's rank, in this rank's arena
 };

@@ -1,7 +1,7 @@
 """Error feedback of an optimizer: the residuals of its gradients, by parameter, across plans.
 
-Encoders of the core store residuals per bucket of a plan. `HeldBack` maps them to parameters, so
-that a new plan, or a state that is saved and loaded, continues with them.
+Encoders of the core store residuals per bucket of a plan. `PlanResiduals` maps them to parameters,
+so that a new plan, or a state that is saved and loaded, continues with them.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ringcomm._src.compression.compression import residual_array
 from ringcomm._src.core import _core
 from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.buckets import Bucket
+from ringcomm._src.torch.gradient_transforms import GradientTransform
 from ringcomm._src.torch.slot import Slot
-from ringcomm._src.torch.travel import GradientTransform
 
 if TYPE_CHECKING:
     from ringcomm._src.torch.reducer import GradientReducer
 
 
-class HeldBack(GradientTransform):
-    """The residuals of one plan's encoders, and those of an earlier plan, which are added to the gradients.
+class PlanResiduals(GradientTransform):
+    """The residuals of a plan's encoders, and those of an earlier plan, added to gradients.
 
-    `handed`: residuals of the earlier plan by slot: float32 elements in the gradient's memory
-    order, in units of the reduced gradient. So they stay correct if the new plan has more or fewer
-    ranks. `pre`, `worth`: factors of the settings.
+    `inherited`: the earlier plan's residuals by slot, as float32 elements in the gradient's memory
+    order. Their units are those of the reduced gradient, so that they stay correct if the number of
+    ranks changes. `prescale`, `scale`: ``scales()[0]`` and ``residual_scale()`` of the settings.
     """
 
     def __init__(
@@ -37,75 +37,75 @@ class HeldBack(GradientTransform):
         feedback: _core.Feedback | None,
         slots: Sequence[Slot],
         buckets: Sequence[Bucket],
-        handed: dict[Slot, torch.Tensor],
-        pre: float,
-        worth: float,
+        inherited: dict[Slot, torch.Tensor],
+        prescale: float,
+        scale: float,
     ) -> None:
-        self._feedback, self._handed, self._pre, self._worth = feedback, dict(handed), pre, worth
-        self._where = {
+        self._feedback, self._inherited, self._prescale, self._scale = feedback, dict(inherited), prescale, scale
+        self._locations = {
             slots[item]: (number, bucket.first_of(position), slots[item].parameter.numel())
             for number, bucket in enumerate(buckets)
             for position, item in enumerate(bucket.items)
         }
-        self._paying: dict[Slot, torch.Tensor] = {}
+        self._applied: dict[Slot, torch.Tensor] = {}
 
     def begin(self, change: float) -> None:
-        """Begins a step. `change`: factor from the gradients' units in the last step to those in this step."""
-        self._paying = {}
+        """Begins a step. `change`: factor that converts the last step's units to this step's."""
+        self._applied = {}
         if change != 1.0:
             if self._feedback is not None:
                 self._feedback.scale(change)
-            for residual in self._handed.values():
+            for residual in self._inherited.values():
                 residual.mul_(change)
 
-    def apply(self, slot: Slot, had: bool) -> None:
+    def apply(self, slot: Slot, has_gradient: bool) -> None:
         """Adds the residual of an earlier plan to the gradient."""
-        residual = self._handed.get(slot)
-        if had and residual is not None and slot not in self._paying:
+        residual = self._inherited.get(slot)
+        if has_gradient and residual is not None and slot not in self._applied:
             assert slot.slice is not None
             view = slot.slice.stored()
-            view.add_(residual.as_strided(view.shape, view.stride()).to(view), alpha=1 / (self._pre * self._worth))
-            self._paying[slot] = self._handed.pop(slot)
+            view.add_(residual.as_strided(view.shape, view.stride()).to(view), alpha=1 / (self._prescale * self._scale))
+            self._applied[slot] = self._inherited.pop(slot)
 
     def undo(self) -> None:
         """Restores the residuals from before the last step, because its result is dropped."""
         if self._feedback is not None:
             self._feedback.undo_all()
-        self._handed |= self._paying
-        self._paying = {}
+        self._inherited |= self._applied
+        self._applied = {}
 
     def undo_items(self, slots: Iterable[Slot]) -> None:
         """Restores the residuals of these slots, because their results are not used."""
         for slot in slots:
-            if self._feedback is not None and slot in self._where:
-                self._feedback.undo(*self._where[slot])
-            if (residual := self._paying.pop(slot, None)) is not None:
-                self._handed[slot] = residual
+            if self._feedback is not None and slot in self._locations:
+                self._feedback.undo(*self._locations[slot])
+            if (residual := self._applied.pop(slot, None)) is not None:
+                self._inherited[slot] = residual
 
     def by_slot(self) -> dict[Slot, torch.Tensor]:
         """Returns a copy of all residuals. Call it between steps."""
-        residual = {slot: tensor.clone() for slot, tensor in self._handed.items()}
+        residual = {slot: tensor.clone() for slot, tensor in self._inherited.items()}
         if self._feedback is None:
             return residual
-        for slot, (bucket, first, count) in self._where.items():
+        for slot, (bucket, first, count) in self._locations.items():
             if self._feedback.count(bucket) == 0:
                 continue
-            mine = torch.from_numpy(residual_array(self._feedback, bucket)[first : first + count]) * self._worth
-            residual[slot] = residual[slot] + mine if slot in residual else mine
+            own = torch.from_numpy(residual_array(self._feedback, bucket)[first : first + count]) * self._scale
+            residual[slot] = residual[slot] + own if slot in residual else own
         return residual
 
     def replace(self, residual: dict[Slot, torch.Tensor]) -> None:
         """Replaces all residuals from the next step on. Call it between steps."""
-        for bucket in {bucket for bucket, _, _ in self._where.values()}:
+        for bucket in {bucket for bucket, _, _ in self._locations.values()}:
             if self._feedback is not None and self._feedback.count(bucket):
                 residual_array(self._feedback, bucket)[:] = 0
-        self._handed, self._paying = dict(residual), {}
+        self._inherited, self._applied = dict(residual), {}
 
     def norms(self) -> list[dict[str, Any]]:
         """Returns the number, size and norm of the residual of each bucket with error feedback."""
         if self._feedback is None:
             return []
-        numbers = sorted({bucket for bucket, _, _ in self._where.values()})
+        numbers = sorted({bucket for bucket, _, _ in self._locations.values()})
         arrays = {number: residual_array(self._feedback, number) for number in numbers if self._feedback.count(number)}
         return [
             {"bucket": number, "elements": len(array), "residual": float(torch.from_numpy(array).norm())}
@@ -113,18 +113,18 @@ class HeldBack(GradientTransform):
         ]
 
 
-def _keeping(reducer: GradientReducer) -> list[Slot]:
-    """Returns the slots with formats that use error feedback; equal on all ranks."""
+def _slots_with_feedback(reducer: GradientReducer) -> list[Slot]:
+    """Returns the slots with formats that use error feedback. The result is equal on all ranks."""
     wires = {slot: reducer.settings.format_of(slot.name, slot.parameter) for slot in reducer.slots()}
     return [slot for slot, wire in wires.items() if isinstance(wire, WireFormat) and wire.error_feedback]
 
 
-def collected(reducer: GradientReducer) -> dict[str, torch.Tensor]:
-    """Returns the sums of the residuals over all ranks, by parameter name, without a loss scale. Collective."""
-    mine, settings = reducer.held_back(), reducer.settings
+def sum_over_ranks(reducer: GradientReducer) -> dict[str, torch.Tensor]:
+    """Returns the ranks' residuals, summed, by parameter name, without loss scale. Collective."""
+    own, settings = reducer.residuals(), reducer.settings
     handles = {}
-    for slot in _keeping(reducer):
-        residual = mine.get(slot, torch.zeros(slot.parameter.numel())) / settings.units.of_last_step()
+    for slot in _slots_with_feedback(reducer):
+        residual = own.get(slot, torch.zeros(slot.parameter.numel())) / settings.units.of_last_step()
         handles[slot.name] = operations.allreduce_async(
             residual, name=f"{settings.name}.residual.{slot.name}", op=Sum, process_set=settings.process_set
         )
@@ -132,10 +132,13 @@ def collected(reducer: GradientReducer) -> dict[str, torch.Tensor]:
 
 
 def restore(reducer: GradientReducer, state: Mapping[str, torch.Tensor]) -> None:
-    slots = {slot.name: slot for slot in _keeping(reducer)}
+    slots = {slot.name: slot for slot in _slots_with_feedback(reducer)}
     for name, residual in state.items():
         if name not in slots or residual.numel() != slots[name].parameter.numel():
-            raise ValueError(f"compression state of '{name}': no compressed parameter of {residual.numel()} elements")
+            raise ValueError(
+                f"the compression state has {residual.numel()} elements for '{name}', but no compressed parameter of "
+                "this optimizer has this name and size"
+            )
     first = reducer.settings.process_set.rank() == 0
     reducer.settings.units.restart()
     reducer.restore(

@@ -38,9 +38,11 @@ class Topology:
 
     Examples
     --------
-    >>> one_way = ringcomm.Topology("one_way", lambda r, p, t: [(r - 1) % p], lambda p: 1) >>>
-    one_way.in_neighbors(rank=0, size=3, number=0), one_way.out_neighbors(rank=0, size=3, number=0)
-    ([2], [1]) >>> one_way.matrix(size=2) array([[0.5, 0.5],
+    >>> one_way = ringcomm.Topology("one_way", lambda r, p, t: [(r - 1) % p], lambda p: 1)
+    >>> one_way.in_neighbors(rank=0, size=3, number=0), one_way.out_neighbors(rank=0, size=3, number=0)
+    ([2], [1])
+    >>> one_way.matrix(size=2)
+    array([[0.5, 0.5],
            [0.5, 0.5]])
     """
 
@@ -210,8 +212,9 @@ def register_topology(
 
     Examples
     --------
-    >>> pairs = ringcomm.register_topology("xor_pairs", lambda r, p, t: [r ^ 1] if r ^ 1 < p else
-    []) >>> pairs.in_neighbors(rank=0, size=4, number=0) [1]
+    >>> pairs = ringcomm.register_topology("xor_pairs", lambda r, p, t: [r ^ 1] if r ^ 1 < p else [])
+    >>> pairs.in_neighbors(rank=0, size=4, number=0)
+    [1]
     """
     if name in BUILT_IN:
         raise ValueError(f"topology {name!r} is built in: choose another name")

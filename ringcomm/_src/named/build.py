@@ -182,7 +182,8 @@ def split_list(items: Sequence[Any], n: int) -> list[Any]:
 
     Examples
     --------
-    >>> hvd.split_list([1, 2, 3, 4, 5], 2)
+    >>> from ringcomm.common.util import split_list
+    >>> split_list([1, 2, 3, 4, 5], 2)
     [[1, 2, 3], [4, 5]]
     """
     share, rest = divmod(len(items), n)

@@ -52,6 +52,7 @@ def run(func: Function) -> Function:
 
     Examples
     --------
+    >>> import ringcomm.elastic
     >>> ringcomm.init()
     >>> @ringcomm.elastic.run
     ... def train(state):
@@ -138,6 +139,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     Examples
     --------
     >>> ringcomm.init()
+    >>> import ringcomm.elastic
     >>> train = ringcomm.elastic.run_fn(lambda state: state.batch, reset=lambda: None)
     >>> train(ringcomm.elastic.ObjectState(batch=7))
     7

@@ -34,6 +34,7 @@ class State(ABC):
     Examples
     --------
     >>> ringcomm.init()
+    >>> import ringcomm.elastic
     >>> class Counter(ringcomm.elastic.State):
     ...     count = saved = 0
     ...     def save(self): self.saved = self.count
@@ -168,6 +169,7 @@ class ObjectState(State):
     Examples
     --------
     >>> ringcomm.init()
+    >>> import ringcomm.elastic
     >>> state = ringcomm.elastic.ObjectState(weights=np.zeros(2), batch=0)
     >>> state.batch = 3
     >>> state.commit()

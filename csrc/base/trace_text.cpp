@@ -11,8 +11,8 @@
 namespace ringcomm {
 namespace {
 
-// Titles of phases in the timeline. A "run" has the name of its algorithm as title; the other
-// phases, their category.
+// Titles of phases in the timeline. The title of a "run" is the name of its algorithm. The title of
+// any other phase that is not in this table is its category.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
 constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};

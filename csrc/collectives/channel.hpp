@@ -64,7 +64,7 @@ class Channel {
   // Handles the error of a call: after a fatal error, and once a rank has left, no further call
   // runs here.
   void end_after(const Error& error) { context_.end_after(error); }
-  void fail(const Error& error);  // as end_after(), and publishes the failure to this host
+  void fail(const Error& error);  // calls end_after(), and publishes the failure to this host
   const std::optional<Error>& broken() const { return context_.broken; }
   void book(Collective collective, const Choice& choice, std::uint64_t calls) {
     context_.book(collective, choice, calls);

@@ -36,7 +36,8 @@ enum class Route : std::uint8_t {
 
 struct Choice {
   Route route = Route::schedule;
-  // Algorithm of routes with a schedule; null: a custom algorithm, or one that cannot run here.
+  // Algorithm of routes with a schedule; null for a custom algorithm, or for one that
+  // cannot run here.
   const Algorithm* algorithm = nullptr;
   int root = 0;  // group rank, for algorithms with a fixed root
   Cut cut;

@@ -14,7 +14,9 @@ CallContext::CallContext(std::shared_ptr<Transport> transport_, std::vector<int>
       peers(std::move(peers_)), me(me_), tags(tags_), node(std::move(node_)),
       epochs(node && size() > 1 ? std::make_unique<Epochs>(*node, slot) : nullptr),
       hosts(epochs && !on_one_host() ? Hosts(host_of(), me) : Hosts()),
-      departures(*transport_, peers, me, config.goodbye_tag) {}  // goodbyes belong to no call, and so are not counted
+      departures(*transport_, peers, me, config.goodbye_tag) {  // goodbyes belong to no call, and so are not counted
+  if (hosts.number() > 1) epochs->set_group_ranks(hosts.here());
+}
 
 void CallContext::book(Collective collective, const Choice& choice, std::uint64_t calls) {
   account.book(collective, choice, calls, memory_moved());

@@ -1,5 +1,5 @@
-// Stores algorithms written by users, as schedules. They are proved correct, and all ranks agree on
-// them.
+// Stores the schedules of algorithms that users wrote. custom_algorithms.py adds a schedule after
+// the prover has verified it, and all ranks have agreed on it.
 #pragma once
 
 #include <map>

@@ -39,8 +39,9 @@ std::string why_no_nccl(const std::vector<Ability>& all) {
   return std::ranges::any_of(all, other) ? "ranks have different versions of NCCL" : "";
 }
 
-// Returns why ranks cannot use the route in levels; empty if they can. It requires that the devices
-// of each host communicate directly. Through host memory the levels would only add steps.
+// Returns why ranks cannot use the hierarchical route, `levels`; empty if they can. The route
+// requires that the devices of each host communicate directly. Through host memory the levels would
+// only add steps.
 std::string why_no_levels(const std::vector<Ability>& all, const Hosts& hosts) {
   if (hosts.number() < 2) return "ranks are on one host, or share no memory within their hosts";
   for (int host = 0; host < hosts.number(); ++host) {

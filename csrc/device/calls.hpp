@@ -23,7 +23,8 @@ inline Call part_of(std::string name, Collective collective) {
 }
 
 // Makes the subcall's consistency check also compare the enclosing call, `original`. If ranks have
-// agreed on that call already, the end of the subcall only shows that all ranks have entered it.
+// already agreed on the enclosing call, nothing is compared. Completion of the subcall then shows
+// only that all ranks have entered the enclosing call.
 inline Call comparing(Call part, const Call& original) {
   part.agreed = original.agreed;
   part.enclosing_call = &original;

@@ -1,5 +1,6 @@
-// Copies between a call's buffers and the host memory that host calls work on. Staged tasks use it
-// for devices, and for placeholders without a device.
+// Defines Copies, which copies between a call's buffers and the host memory of staged tasks
+// (staged_task.hpp). device_copies() is for buffers of a device; host_copies() is for a rank that
+// has no device, and takes part with a placeholder.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace ringcomm {
 
-using Mark = std::shared_ptr<const Event>;  // null: has happened
+using Mark = std::shared_ptr<const Event>;  // null if the event has already happened
 
 class Copies {
  public:

@@ -20,7 +20,7 @@ namespace ringcomm {
 
 class Device;
 
-// A point in the order of a stream. Empty: has happened.
+// A point in the order of a stream. An empty event has already happened.
 class Event {
  public:
   Event() = default;
@@ -34,8 +34,9 @@ class Event {
   bool empty() const { return !it_; }
   bool happened() const;
   void wait() const noexcept;  // blocks the host
-  bool try_synchronize()
-      const noexcept;                // as wait(), with a time limit, which is reached if a needed peer has died: false
+  // Blocks like wait(), but returns false after a time limit: a peer may have died whose work the
+  // event waits for.
+  bool try_synchronize() const noexcept;
   void hold(CuStream stream) const;  // makes later work of the stream wait
 
  private:

@@ -1,7 +1,7 @@
-// Implements the route in levels, for several hosts. The ranks of a host reduce and scatter the
-// array on their devices. Each rank exchanges its slice with the other hosts. The ranks of a host
-// then gather the slices. Each device's link to the host transfers a slice in both directions, not
-// the array. NCCL and Horovod's NCCLHierarchicalAllreduce work this way too.
+// Implements the hierarchical route, `levels`, for several hosts. The ranks of a host reduce and
+// scatter the array on their devices. Each rank exchanges its slice with the other hosts. The ranks
+// of a host then gather the slices. Each device's link to the host transfers a slice in both
+// directions, not the array. NCCL and Horovod's NCCLHierarchicalAllreduce work this way too.
 #include <utility>
 
 #include "device/route_task.hpp"

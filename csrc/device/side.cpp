@@ -21,7 +21,7 @@
 namespace ringcomm {
 namespace {
 
-// Minimum bytes of a call on the route in levels. Estimated: no GPU has been timed.
+// Minimum bytes of a call on the route `levels`. Estimated: no GPU has been timed.
 constexpr std::size_t kLeastLevels = 1 << 20;
 // Minimum bytes of a call on the ipc route if ranks share a GPU, which runs their kernels one after
 // another. On an H200, 1 MiB of two ranks takes 0.37 ms through the host and 0.66 ms by kernels;

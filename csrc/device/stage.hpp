@@ -20,7 +20,7 @@ class Stage {
 
   struct Slot {
     std::byte* data = nullptr;
-    std::shared_ptr<const Event> left;  // its last copy to the device; null: finished
+    std::shared_ptr<const Event> left;  // its last copy to the device; null if that has finished
   };
   // Returns at least `count` slots of at least `nbytes` bytes. If it must replace the slots, waits
   // for copies in progress. `device`: null for a rank without one.

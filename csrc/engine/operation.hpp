@@ -30,10 +30,10 @@ class Operation {
   std::exception_ptr error_;
 
  public:
-  // Results, if their size is unknown before agreement. `output`: 64-byte aligned, from the core.
-  // `counts` holds rows (dimension 0) per rank. allgather: of each rank's part; alltoall: received
-  // from each rank; reducescatter: of each rank's result. A plan's step: counts[i] ranks had item
-  // i. Read after done().
+  // Results, if their size is unknown before agreement; read them after done(). `output` is 64-byte
+  // aligned memory of the core. `counts` has a number of rows (dimension 0) for each rank. They are
+  // rows of the rank's part (allgather), rows received from the rank (alltoall), or rows of the
+  // rank's result (reducescatter). After a step of a plan, counts[i] ranks had set flag i.
   std::shared_ptr<std::byte[]> output;
   std::size_t output_bytes = 0;
   std::vector<std::size_t> counts;

@@ -3,10 +3,12 @@
 //
 //   0 .. 15                      control (only 0 is used)
 //   16 .. 127                    services, one each
-//   128 + (set * streams + s) * width ...   stream s of a set: 0: the set itself, 1 ..: its plans
+//   128 + (set * streams + s) * width ...   stream s of a set: s = 0 is the set itself, s >= 1 its
+//                                           plan s - 1
 //
-// MPI guarantees 32768 tags: then 60 sets of 16 plans, 32 tags each. The MPIs in use have 2^28 or
-// more: then about 4000 sets of 64 plans, 1024 tags each.
+// MPI guarantees only 32768 tags: enough for 60 sets with 16 plans each, and 32 tags per stream.
+// The MPIs in use have 2^28 or more: enough for about 4000 sets with 64 plans each, and 1024 tags
+// per stream.
 #pragma once
 
 #include <algorithm>

@@ -27,8 +27,8 @@ struct Write {
   bool incoming_first;
   bool guarded;  // the block is sent in the same round; the sends must read it before this write
   std::int32_t block, source;
-  std::uint32_t message;  // receive, reduce: the awaited message, counted from the round's first receive
-  std::uint32_t piece;    // receive, reduce: counted from the round's first received piece
+  std::uint32_t message;  // receive, reduce: index of the awaited message, relative to the round's first receive
+  std::uint32_t piece;    // receive, reduce: index relative to the round's first received piece
 };
 
 struct RoundProgram {

@@ -22,7 +22,8 @@ class RoundMessages {
   bool collect() { return collect(receives_, true) | collect(sends_, false); }  // true if an operation has completed
   bool over() const { return sends_.empty() && receives_.empty(); }
 
-  // `message` and `piece` are counted from the first ones that the round receives.
+  // `message` and `piece` are indices relative to the first message and piece that the round
+  // receives.
   bool here(std::uint32_t message) const { return incoming_[message].pending == 0; }
   Bytes piece(std::uint32_t piece) const { return pieces_[piece]; }  // null if it was received in place
   bool reads_blocks() const { return reading_blocks_ > 0; }          // a send in flight reads blocks

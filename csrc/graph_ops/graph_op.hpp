@@ -30,9 +30,12 @@ struct GraphOpSpec {
   std::vector<std::uint64_t> wires;          // wire format codes, one per tensor; empty: uncompressed
   std::vector<std::uint64_t> first_wires{};  // wire formats of the first `first_runs` runs
   std::uint64_t first_runs = 0;
-  bool keeps = false;   // residuals of encoders are added in the next run
-  bool splits = false;  // alltoall: the second input is the rows sent to each rank, the second result those received
-  bool even = false;    // the graph was traced with equal numbers of rows, so ranks compare these too
+  bool keeps = false;  // residuals of encoders are added in the next run
+  // alltoall: the second input has the number of rows to send to each rank. The second result has
+  // the number of rows received from each rank.
+  bool splits = false;
+  // The graph was traced for equal numbers of rows on all ranks, so ranks compare these too.
+  bool even = false;
   // If set, the graph operation is no collective. It calls this function on its inputs, if any, in
   // every `every`th run (SetLink::due). Its result is one byte, on which later operations of the
   // graph can depend.
@@ -80,7 +83,8 @@ class GraphOp {
   std::exception_ptr failure_;
 };
 
-// Graph operations by number. Frameworks' libraries get the table of functions() from it.
+// Finds graph operations by their number. Libraries of frameworks call the core through the C
+// function table that functions() returns.
 class GraphOpTable {
  public:
   GraphOpTable();

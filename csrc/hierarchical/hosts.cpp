@@ -41,14 +41,4 @@ int Hosts::local_rank(int group_rank) const {
   return found != here().end() && *found == group_rank ? static_cast<int>(found - here().begin()) : -1;
 }
 
-bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts) {
-  try {
-    return epochs.reached(epoch);
-  } catch (const Error& error) {
-    std::vector<int> ranks;
-    for (const int local : error.ranks()) ranks.push_back(hosts.here()[static_cast<std::size_t>(local)]);
-    throw Error(error.kind(), error.what(), ranks);
-  }
-}
-
 }  // namespace ringcomm

@@ -6,8 +6,6 @@
 
 namespace ringcomm {
 
-class Epochs;
-
 // The hosts of a group. A lane consists of one rank of each host: lane k, of the k-th rank of every
 // host. The host with the fewest ranks determines the number of lanes; the further ranks of other
 // hosts take part only within their host.
@@ -30,9 +28,5 @@ class Hosts {
   std::vector<std::vector<int>> ranks_;  // per host; hosts are in the order of their lowest rank
   int lanes_ = 0, mine_ = 0;
 };
-
-// Returns whether all ranks of this host have arrived. Errors in shared memory contain local ranks.
-// This function throws them with group ranks.
-bool arrived_here(Epochs& epochs, std::uint32_t epoch, const Hosts& hosts);
 
 }  // namespace ringcomm

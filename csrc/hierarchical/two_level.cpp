@@ -69,7 +69,7 @@ class TwoLevelCall final : public MemoryPass {
 
   Progress advance() override {
     if (pass_) return pass_->advance();
-    if (!arrived_here(epochs_, epoch_, lane_.hosts)) return Progress::blocked;
+    if (!epochs_.reached(epoch_)) return Progress::blocked;
     begin(epoch_);
     return Progress::moved;
   }

@@ -25,7 +25,6 @@ class TwoLevelShared final : public SharedPass {
   }
 
  private:
-  bool arrived(std::uint32_t epoch) override { return arrived_here(epochs_, epoch, lane_.hosts); }
   Part slice(std::size_t k) const {  // in the array
     const Part segment = cuts_.cut(k), own = slice_of(segment.count, item_, lane_.hosts.lanes(), epochs_.node().rank());
     return {segment.first + own.first, own.count};

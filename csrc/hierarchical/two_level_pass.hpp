@@ -42,7 +42,6 @@ class TwoLevelPass : public StagedPass {
   void work(std::size_t k) final;
   bool progress() final { return network_ && finished_ < segments() && network_->advance() != Progress::blocked; }
   bool has_result(std::size_t k) final { return !in_lane() || finished_ > k; }
-  bool arrived(std::uint32_t epoch) final { return arrived_here(epochs(), epoch, lane_.hosts); }
   ErrorKind refusal() const final { return ErrorKind::transport; }  // fatal: other hosts wait for this one
 
   const LaneRun lane_;

@@ -15,7 +15,7 @@ class ClosingPass : public Task {
       epoch_ = epochs_.publish();
       worked_ = true;
     }
-    return arrived(epoch_) ? Progress::done : Progress::blocked;
+    return epochs_.reached(epoch_) ? Progress::done : Progress::blocked;
   }
   void nap(std::chrono::nanoseconds longest) final {
     if (worked_)
@@ -27,7 +27,6 @@ class ClosingPass : public Task {
  protected:
   explicit ClosingPass(Epochs& epochs) : epochs_(epochs) {}
   virtual Progress work() = 0;  // does a part of this rank's work; done: no work is left
-  virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
 
   Epochs& epochs_;
 

@@ -15,7 +15,7 @@ namespace ringcomm {
 // A block for this rank, and its location at the sender.
 struct ReadableBlock {
   int giver = 0;
-  const std::byte* here = nullptr;  // address in an arena; null: in the sender's private memory, at `there`
+  const std::byte* here = nullptr;  // address in an arena; null if in the sender's private memory, at `there`
   MemoryCard card;
   std::uint64_t there = 0;
   std::byte* target = nullptr;

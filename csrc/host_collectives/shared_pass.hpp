@@ -10,10 +10,11 @@
 
 namespace ringcomm {
 
-// A pass for which all inputs are ready when it is created. Each rank reduces its slice from all
-// ranks' arrays into all ranks' arrays; no other rank touches that slice. A second arrival
-// publishes that the stores are done. Each byte is read once and written once, by one rank. So p
-// arrays of S bytes take 2pS over the host's bandwidth, the lower bound.
+// A pass that is created after all ranks have arrived with their inputs. Each rank reduces its
+// slice from all ranks' arrays into all ranks' arrays; no other rank touches that slice. The ranks
+// then arrive a second time (ClosingPass), which publishes that their stores are done. Each byte is
+// read once and written once, by one rank. So p arrays of S bytes cost 2pS bytes of memory traffic,
+// the minimum.
 class SharedPass : public ClosingPass {
  public:
   SharedPass(Epochs& epochs, const Call& call, HostArrays arrays);

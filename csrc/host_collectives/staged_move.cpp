@@ -11,8 +11,8 @@ namespace {
 // a broadcast is cut into a few segments. In an all-gather this would gain nothing.
 constexpr std::size_t kOverlapping = 4, kShortest = 16 << 10;
 
-// A pass in which the sender of a block copies its cuts into its own staging memory, from which all
-// ranks copy them.
+// A pass for both collectives. The sender of a block copies the segments of the block ("cuts") to
+// the staging memory of the sender. All ranks copy them from there.
 class Move final : public StagedPass {
  public:
   Move(Epochs& epochs, const Call& call, Cuts cuts)

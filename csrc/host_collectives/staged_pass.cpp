@@ -38,7 +38,7 @@ Progress StagedPass::advance() {
     return Progress::moved;
   }
   if (!worked_) {
-    if (!arrived(epoch_)) return still;
+    if (!epochs_.reached(epoch_)) return still;
     if (failure_) throw *failure_;
     if (turn_ == 0 && !prepare_turns()) {
       arrive();

@@ -71,7 +71,6 @@ class StagedPass : public Task {
   virtual void finish(std::size_t) {}
   // Error kind if ranks of this host get no staging memory.
   virtual ErrorKind refusal() const { return ErrorKind::invalid; }
-  virtual bool arrived(std::uint32_t epoch) { return epochs_.reached(epoch); }
   virtual bool progress() { return false; }              // called in every turn; true if there was progress
   virtual bool has_result(std::size_t) { return true; }  // true if a segment that was worked on here has its result
 

@@ -1,4 +1,5 @@
-// Defines a slot's staging memory in one rank's arena, through which passes move private arrays.
+// Defines the staging memory of a communicator's slot in one rank's arena. A pass copies arrays in
+// private memory through this memory.
 //
 //   header | input 0 | input 1 | input 2 | ...
 //
@@ -29,8 +30,8 @@ class StagingArea {
     header[1] = inputs;
     return StagingArea(base);
   }
-  // Returns the bytes of a segment, in complete cache lines. Powers of two let growing calls
-  // replace the memory only a few times.
+  // Returns the size of a segment that holds `nbytes`: a power of two, at least 4096 bytes. So the
+  // memory is replaced only a few times while the sizes of calls increase.
   static std::size_t fitting(std::size_t nbytes) { return std::bit_ceil(nbytes < 4096 ? std::size_t{4096} : nbytes); }
 
   std::size_t segment() const { return segment_; }  // bytes of one input

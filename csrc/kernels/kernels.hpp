@@ -3,10 +3,10 @@
 // Pointers need no alignment.
 //
 // Floating dtypes: halves are computed in float32 and rounded (to nearest even) when stored. min
-// and max propagate NaN (of two NaNs the first operand's, bits unchanged) and order -0 < +0. A NaN
-// result of sum, product or scaling is the positive quiet NaN without payload. The NaN that an
-// addition keeps would differ between machines and compilers. A cast keeps a NaN's sign and leading
-// payload. Copies, and a reduction of one unscaled source, keep all bits.
+// and max propagate NaN with unchanged bits (if both operands are NaN, the first one) and order
+// -0 < +0. A NaN result of sum, product or scaling is the positive quiet NaN without payload. The
+// reason: machines and compilers differ in which operand's NaN an addition keeps. A cast keeps a
+// NaN's sign and leading payload. Copies, and a reduction of one unscaled source, keep all bits.
 //
 // Booleans are logical: sum and max are or, product and min are and. Any nonzero byte is true;
 // results are 0 or 1; scaling does not change them.
@@ -32,21 +32,22 @@
 namespace ringcomm::kernels {
 
 // Scale: x -> x * factor / divisor, in this order. Floating dtypes: halves and float32 are scaled
-// in float32, float64 in float64. Product and quotient are each rounded correctly (a factor of 1
-// leaves only the quotient's rounding). If the dtype represents factor / divisor exactly, both
-// together are rounded once. Integers: trunc(double(x) * factor) unless factor is 1, clamped to the
-// dtype's range (NaN gives 0), then divided by divisor, rounding toward zero, exactly.
+// in float32, float64 in float64. The product and the quotient are each rounded correctly; with a
+// factor of 1 only the quotient is rounded. If the dtype represents factor / divisor exactly, the
+// result is rounded only once. Integers: if factor is not 1, x becomes trunc(double(x) * factor),
+// clamped to the dtype's range (NaN gives 0). The integer is then divided by divisor in exact
+// arithmetic, rounding toward zero.
 
 // Returns true if the op is defined for the dtype. All functions below require that.
 bool reduces(DType dtype, Op op);
 
-// Computes target[i] = first[i] op second[i] for an element op; target may be either operand.
+// Computes target[i] = first[i] op second[i] for any op but adasum; target may be either operand.
 // Op::average counts as sum.
 void reduce(DType dtype, Op op, void* target, const void* first, const void* second, std::size_t count);
 
-// Computes target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b for the vectors a, first, and b,
-// second; floating dtypes only. Orthogonal vectors give their sum, equal vectors their mean; a zero
-// vector adds nothing. Products are summed in float64, and the result is rounded from float64.
+// Computes target = (1 - a.b / 2|a|²) a + (1 - a.b / 2|b|²) b, where a is `first` and b is
+// `second`; floating dtypes only. Orthogonal vectors give their sum, equal vectors their mean; a
+// zero vector adds nothing. Products are summed in float64, and the result is rounded from float64.
 // Exchanging the operands gives the same bits.
 // Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924.
 void adasum(DType dtype, void* target, const void* first, const void* second, std::size_t count);
@@ -55,10 +56,10 @@ void adasum(DType dtype, void* target, const void* first, const void* second, st
 void scale(DType dtype, void* target, const void* source, std::size_t count, Scale by);
 
 // Stores post(pre(sources[0][i]) op pre(sources[1][i]) op ... in this order) into every target, for
-// each i. It needs one pass (for an element op): each source is read once, each target written
+// each i, for any op but adasum. One pass suffices: each source is read once, each target written
 // once; halves stay float32 throughout. Targets may be sources (same index range). `stream`
-// requests stores past the cache. They are used if every target has the same offset in its cache
-// line. They are faster for large targets that are not sources.
+// requests non-temporal stores, which bypass the cache. They are used if every target has the same
+// offset in its cache line. They are faster for large targets that are not sources.
 void reduce_many(DType dtype, Op op, std::span<void* const> targets, std::span<const void* const> sources,
                  std::size_t count, Scale pre, Scale post, bool stream = false);
 
@@ -72,16 +73,15 @@ inline bool slow_to_copy(const void* target, const void* source) {
   return (reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source)) % 16 != 0;
 }
 
-// Copies as memcpy (nothing if target is source), and fast for all alignments. `stream` requests
-// stores past the cache, for buffers that are not read soon.
+// Does what memcpy does, and is fast for all alignments. Copies nothing if target is source.
+// `stream` requests non-temporal stores, for buffers that are not read soon.
 void copy(void* target, const void* source, std::size_t nbytes, bool stream = false);
 
-void move(void* target, const void* source, std::size_t nbytes);  // as copy(), for memory that may overlap
+void move(void* target, const void* source, std::size_t nbytes);  // does what memmove does: memory may overlap
 
-// Copies as memcpy. The source is memory that another core has just written, and that this core
-// will write next. So this core acquires the source's cache lines: writing a line that two cores
-// share takes 7 to 25 ns, writing an owned line 2 to 5 ns. No other thread may access the source
-// meanwhile.
+// Copies like copy(), for a source that another core has just written and that this core will write
+// next. So this core acquires the source's cache lines: writing a line that two cores share takes 7
+// to 25 ns, writing an owned line 2 to 5 ns. No other thread may access the source meanwhile.
 void copy_taking(void* target, void* source, std::size_t nbytes, bool stream = false);
 
 // Fills target with the identity e: e op x = x, bit for bit, for every x; for a sum, -0.

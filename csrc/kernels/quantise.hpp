@@ -28,7 +28,7 @@ struct QuantiseJob {
   float amount = 0;        // ternary: elements below this share of the mean magnitude become zero
   bool drawn = false;      // int8, int4: random rounding (QSGD); ternary: random zeros (TernGrad)
   bool two_means = false;  // sign: separate means of positive and negative elements
-  bool stream = false;     // writes `next` past the cache; then call streamed()
+  bool stream = false;     // writes `next` with non-temporal stores; the caller calls streamed() afterwards
   std::uint32_t seed = 0, first = 0;
 };
 void quantise(Quantiser how, const QuantiseJob& job);
@@ -37,10 +37,10 @@ std::size_t quantised_bytes(Quantiser how, std::size_t count, bool two_means);
 
 // Selects the elements whose magnitude is at least the threshold, up to `most` entries; all other
 // elements become zero. An entry has a value (float32, or its upper half; none with `signs`) and a
-// gap: the number of elements since the entry before. A gap is a Golomb-Rice code (Golomb, IEEE
-// Trans. Inf. Theory 12, 1966; Rice, JPL 79-22): the number without its `low` last bits, in unary
-// (ones, then a zero), and then these last bits. With `signs`, the sign bit follows. Bits fill
-// bytes from the lowest on.
+// gap: the number of elements since the entry before. A gap is encoded as gap >> low in unary
+// (ones, then a zero), followed by its `low` least significant bits. With `signs`, the sign bit
+// follows. Each byte is filled from its least significant bit on. Sources of this Golomb-Rice code:
+// Golomb, IEEE Trans. Inf. Theory 12, 1966; Rice, JPL 79-22.
 struct SparseJob {
   float* block = nullptr;
   const float* residual = nullptr;
@@ -49,16 +49,16 @@ struct SparseJob {
   float threshold = 0;                     // positive
   bool signs = false;                      // sends only an entry's sign; its magnitude is the threshold
   bool halves = false;                     // bfloat16 values
-  bool stream = false;                     // writes `next` past the cache; then call streamed()
+  bool stream = false;                     // as in QuantiseJob
   std::size_t most = 0;                    // largest number of entries
   unsigned low = 0;                        // low bits of the gaps' code, at most 20
   unsigned char* gaps = nullptr;           // (count >> low) + entries * (low + 2) bits, and 8 bytes
   void* values = nullptr;                  // room for `most` values; null with signs
-  std::size_t entries = 0, gap_bytes = 0;  // numbers so far; these and all fields below continue in the next job
+  std::size_t entries = 0, gap_bytes = 0;  // written so far; the next group continues with these fields and those below
   std::size_t run = 0;                     // elements since the last entry
-  std::uint64_t bits = 0;                  // bits for the next bytes
-  unsigned bit_count = 0;                  // below 32
-  bool told = true;  // false once an infinity or NaN was not sent, for lack of room or with `signs`
+  std::uint64_t bits = 0;                  // bits of gaps that are not written yet
+  unsigned bit_count = 0;                  // number of these bits, below 32
+  bool told = true;  // false once an infinity or NaN could not be sent: no entry was left, or `signs` is set
 };
 void pick(SparseJob& job);
 

@@ -33,8 +33,8 @@ struct Incoming {
   bool mapped = false;
   bool attended = false;          // the sender can write the data immediately
   bool placing = false;           // the sender writes into the receive's memory
-  std::int64_t requested_ns = 0;  // time of the request for its data, if there were two routes
-  bool streamed = false;          // the chosen route: the sender writes the data
+  std::int64_t requested_ns = 0;  // when this rank chose how the data moves; 0: there was no choice
+  bool streamed = false;          // the choice: the sender sends the data as parts; false: this rank reads it
   std::optional<Error> lost;      // its sender left, failed or died before all data arrived
 
   bool whole() const { return arrived == envelope.nbytes; }

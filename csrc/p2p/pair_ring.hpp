@@ -2,11 +2,11 @@
 // memory that both map. One rank writes and the other reads; neither blocks. HostRoute uses one per
 // direction.
 //
-// A cell is a control message, or the start of a message with the data of a small one. The reader
-// polls the stamp of the next cell, so one cache line contains the stamp, the header and the
-// first data. Data that does not fit is stored in the ring of bytes, in parts that a cell
-// describes. Cells are read in order, and without delay: messages without a receive are stored
-// elsewhere.
+// A cell contains a control message or the header of a message; for a small message, it also
+// contains the data. The reader polls the stamp of the next cell, so one cache line contains the
+// stamp, the header and the first data. Data that does not fit is stored in the ring of bytes, in
+// parts that a cell describes. Cells are read in order, and without delay: messages without a
+// receive are stored elsewhere.
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@ enum class CellKind : std::uint32_t {
   whole,      // a message with its data in the cell
   begin,      // a message; its data follows as parts
   part,       // a part of message `id`: `nbytes` bytes, in the ring of bytes at `where`
-  announce,   // a message; its data stays with the sender, in its arena at `where`, or kPrivate
-  grant,      // to the sender: write it to `where` in the receiver's arena; kPrivate: send it as parts
-  placed,     // the sender has written all of it there
-  taken,      // to the sender: the receiver has read it, or dropped it
-  withdrawn,  // the sender has withdrawn it
+  announce,   // a message whose data stays with the sender: at `where` in its arena, or outside (kPrivate)
+  grant,      // to the sender: write the data to `where` in the receiver's arena; kPrivate: send it as parts
+  placed,     // the sender has written all data to the granted address
+  taken,      // to the sender: the receiver has read or dropped the message
+  withdrawn,  // the sender has withdrawn the message
 };
 
 struct alignas(64) Cell {
@@ -50,10 +50,10 @@ class RingWriter {
  public:
   explicit RingWriter(PairRing* ring = nullptr) : ring_(ring) {}
   explicit operator bool() const { return ring_ != nullptr; }
-  Cell* next();    // the cell to fill; null: full
+  Cell* next();    // the cell to fill; null if the ring is full
   void publish();  // publishes that cell; the caller wakes the reader if it sleeps
-  // Returns contiguous bytes for the cell's data; null: full. Sets `where` for the cell. If the
-  // result is not null, the cell must be published.
+  // Returns contiguous bytes for the cell's data, or null if the ring is full. Sets `where` for the
+  // cell. If the result is not null, the cell must be published.
   std::byte* reserve(std::size_t nbytes, std::uint64_t& where);
 
  private:

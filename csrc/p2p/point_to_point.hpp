@@ -109,7 +109,7 @@ class PointToPoint {
   std::vector<int> remote_ranks() const;  // ranks with which this rank shares no memory
   // ---- with the mutex held
   void begin(Request& request);
-  bool advance();  // as progress()
+  bool advance();  // does what progress() does
   void sweep();    // removes finished requests from background_; keeps failed ones in failed_
   bool look();     // looks for ranks that left, failed or died
   bool look_if_due();

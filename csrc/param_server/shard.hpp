@@ -29,14 +29,15 @@ struct Gathering {
 
 enum class Arrival : std::uint8_t { applied, gathered, dropped, full };  // full: not accepted yet; wait and retry
 
-// The state of a shard that all ranks share. Zeros are a new shard.
+// The state of a shard, shared by all ranks. A new shard's state is all zeros.
 struct ShardHeader {
   // updates of the first stripe; other stripes may have been updated in another order
   std::atomic<std::uint64_t> version;
   std::atomic<std::uint64_t> broken;  // locks taken from ranks that died
   Lock gather;                        // guards the fields below
   std::uint64_t group;                // number of updates from gathered gradients
-  std::uint32_t arrived, done;        // gradients of this group: accepted, and added
+  // Numbers of gradients for the current update that have been accepted, and added to a sum.
+  std::uint32_t arrived, done;
 };
 
 struct Range {
@@ -101,7 +102,8 @@ class Shard {
   Held hold(Lock& lock);
   template <class Act>
   void each_stripe(const Range& range, Act&& act);
-  // Returns the address of an element of an array, by number: weights, states, sums.
+  // Returns the address of an element of array `number`. Array 0 contains the weights; the states
+  // and then the sums follow.
   std::byte* array(std::size_t number, std::size_t element = 0) const;
   std::size_t sum(std::size_t number) const { return 1 + states_ + number; }
   void update(Rule rule, const RuleOptions& options, std::uint64_t step, std::size_t target, const Range& range,

@@ -1,5 +1,5 @@
-// Defines the properties of links and hosts: the numbers that price schedules. tuning.py measures
-// them, or the user gives them.
+// Defines the properties of links and hosts: the parameters of the cost model (price.cpp).
+// tuning.py measures them, or the user sets them.
 #pragma once
 
 #include <vector>

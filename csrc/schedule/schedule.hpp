@@ -47,8 +47,8 @@ struct Step {
 
 using Round = std::vector<Step>;
 
-// Relation between the ranks' schedules. If there is one, rank 0's schedule suffices to price the
-// call: rank r's peers are those of rank 0 rotated (r+d mod p), or r xor d.
+// Relation between the ranks' schedules. If there is one, the price follows from rank 0's schedule:
+// rank r's peers are those of rank 0 rotated (r+d mod p), or r xor d.
 enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
 
 // Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the

@@ -35,7 +35,7 @@ constexpr std::uint32_t kLeftWithinCall = 3;  // Mailbox::state
 // epochs on all ranks. All ranks must have read the epoch before any rank publishes; this holds
 // because the creation of a communicator is collective.
 Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
-  if (slot < 0 || slot >= kMailboxes) throw invalid("communicator slot ", slot, " is outside 0..", kSlots - 1);
+  if (slot < 0 || slot >= kMailboxes) throw invalid("communicator slot ", slot, " is outside 0..", kMailboxes - 1);
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
   epoch_ = mine.epoch.load(std::memory_order_relaxed);
   mine.state.store(0, std::memory_order_release);
@@ -65,7 +65,7 @@ bool Epochs::left_within(int rank, std::uint32_t epoch) {
 void Epochs::report_left(std::uint32_t epoch) {
   std::vector<int> ranks;
   for (int rank = 0; rank < node_.size(); ++rank) {
-    if (left_within(rank, epoch)) ranks.push_back(rank);
+    if (left_within(rank, epoch)) ranks.push_back(group_rank(rank));
   }
   throw Error(ErrorKind::left,
               rank_text(ranks) + " closed the communicator during this call, before all ranks had called it", ranks);
@@ -81,7 +81,7 @@ void Epochs::leave_within_call() {
 std::vector<int> Epochs::behind() {
   std::vector<int> ranks;
   for (int rank = 0; rank < node_.size(); ++rank) {
-    if (lags(rank, epoch_)) ranks.push_back(rank);
+    if (lags(rank, epoch_)) ranks.push_back(group_rank(rank));
   }
   return ranks;
 }
@@ -122,7 +122,7 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
     const std::uint32_t state = dead ? state_of(rank) : states[static_cast<std::size_t>(rank)];
     // lags() is called last: the rank may have arrived, and left after that
     if ((state == 0 && !dead) || !lags(rank, epoch)) continue;
-    (state == 2 ? failed : state != 0 ? left : died).push_back(rank);
+    (state == 2 ? failed : state != 0 ? left : died).push_back(group_rank(rank));
   }
   if (!died.empty()) throw died_error(died);
   if (!failed.empty()) throw failed_error(failed);
@@ -132,7 +132,7 @@ void Epochs::look_for_loss(std::uint32_t epoch) {
 void Epochs::look_for_failures() const {
   std::vector<int> failed;
   for (int rank = 0; rank < node_.size(); ++rank) {
-    if (node_.mailbox(rank, slot_).state.load(std::memory_order_acquire) == 2) failed.push_back(rank);
+    if (node_.mailbox(rank, slot_).state.load(std::memory_order_acquire) == 2) failed.push_back(group_rank(rank));
   }
   if (!failed.empty()) throw failed_error(failed);
 }

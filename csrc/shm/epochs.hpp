@@ -18,6 +18,8 @@ namespace ringcomm {
 class Epochs {
  public:
   Epochs(Node& node, int slot);
+  // Sets the group rank of each local rank, for errors and behind(); by default they are equal.
+  void set_group_ranks(std::vector<int> ranks) { group_ranks_ = std::move(ranks); }
   // Prefetches the cache lines that the next call writes first, while that call is prepared.
   void expect() {
     prefetch_to_write(&mine());
@@ -38,7 +40,7 @@ class Epochs {
   void look_for_failures() const;  // throws Error(peer_lost) if any rank has published that it failed
   void leave_within_call();        // peers throw in this rank's last call and in later ones
   void wake();                     // call it after a change of this rank's Mailbox::state
-  std::vector<int> behind();       // ranks that have arrived less often than this one
+  std::vector<int> behind();       // group ranks that have arrived less often than this one
   Node& node() { return node_; }
   int slot() const { return slot_; }
   Mailbox& mailbox(int rank) { return node_.mailbox(rank, slot_); }
@@ -52,6 +54,7 @@ class Epochs {
   std::uint64_t copied = 0;         // bytes of the host's shared memory read or written; reset when calls are booked
 
  private:
+  int group_rank(int rank) const { return group_ranks_.empty() ? rank : group_ranks_[static_cast<std::size_t>(rank)]; }
   bool lags(int rank, std::uint32_t epoch);
   bool left_within(int rank, std::uint32_t epoch);  // `epoch`: arrival at the call
   void look_for_loss(std::uint32_t epoch);
@@ -59,6 +62,7 @@ class Epochs {
 
   Node& node_;
   int slot_;
+  std::vector<int> group_ranks_;             // by local rank; empty: equal
   std::uint32_t epoch_ = 0, opened_at_ = 0;  // current epoch; epoch before the last call
   std::uint64_t calls_ = 0;
   int behind_ = 0;              // the rank last seen lagging, which is checked first

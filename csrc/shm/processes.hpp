@@ -20,7 +20,7 @@ class Processes {
   std::map<int, FileHandle> watched_;  // process id -> pidfd; an invalid one if the process had ended before
 };
 
-// Returns the indices of pidfds (-1: none) of ended processes.
+// Returns the indices in `pidfds` of processes that have ended. Skips invalid handles (-1).
 std::vector<int> ended_among(std::span<const FileHandle> pidfds);
 
 }  // namespace ringcomm

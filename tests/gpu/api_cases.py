@@ -27,7 +27,7 @@ from ringcomm._src.arrays.device import devices, routes
 def what_works_on_the_hosts_memory_alone_says_so(here: Here) -> None:
     comm, x = here.comm, late(np.ones(here.size * 2, np.float32))
     op = ringcomm.Op.create(lambda a, b: np.add(a, b, out=b))
-    fix = "Pass a copy in the host's memory"
+    fix = "Pass a copy in host memory"
     for call in (comm.allreduce, comm.reduce, comm.reducescatter, comm.scan, comm.iallreduce, comm.allreduce_init):
         raises(ringcomm.UnsupportedError, fix, lambda call=call: call(x, op=op))
     host = np.ones(here.size * 2, np.float32)

@@ -99,5 +99,5 @@ def two_memories_in_one_call_are_refused(here: Here) -> None:
     raises(ValueError, "and its output on the host", lambda: here.comm.allreduce(y, out=x))
     if devices.count() > 1:
         mine, other = here.comm.empty(4, device="cuda"), here.comm.empty(4, device=1 - here.comm.local_rank % 2)
-        raises(ValueError, "give both in one memory", lambda: here.comm.allreduce(mine, out=other))
+        raises(ValueError, "both must be in the same memory", lambda: here.comm.allreduce(mine, out=other))
     check(here.comm.allreduce(x), np.full(4, here.size, np.float32))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import mpi_case
 import numpy as np
 import pytest
 
 import ringcomm
 from ringcomm import threads
+from ringcomm._src.platform import bootstrap
 
 F, X = np.float32, np.ones(4, np.float32)
 
@@ -88,6 +91,27 @@ def test_closing_while_others_wait_in_a_non_blocking_call(memory, started):
 
     config = ringcomm.Config(shared_memory=memory)
     assert threads.run(3, program, config=config) == [[[3.0] * 4] * started] * 3
+
+
+def a_rank_of_a_host_leaves():
+    """Rank 3 of 4 ranks on 2 simulated hosts leaves. Errors must not name its number on its host."""
+    from mpi4py import MPI
+
+    key = (f"host{MPI.COMM_WORLD.rank % 2}",)
+    with mock.patch.object(bootstrap, "host_key", lambda: key):
+        comm = ringcomm.Communicator()
+    if comm.rank == 3:
+        comm._leave("the test is over")
+        return
+    with pytest.raises(ringcomm.RankLeftError, match="rank 3 ") as caught:
+        comm.allreduce(X)
+    assert caught.value.ranks == (3,)
+    comm._leave("the test is over")
+
+
+@pytest.mark.mpi
+def test_errors_between_hosts_name_ranks_of_the_group():
+    mpi_case.run(4, a_rank_of_a_host_leaves)
 
 
 # ---- named, over MPI -------------------------------------------------------------------------------------------------

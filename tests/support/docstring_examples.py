@@ -58,7 +58,7 @@ def docstring(value: Any) -> str:
 def names_of(module: ModuleType, comm: Any) -> dict[str, Any]:
     names: dict[str, Any] = {"np": np, "ringcomm": ringcomm, "comm": comm, "rank": comm.rank, "size": comm.size}
     binding = module.__name__.split(".")[1] if "." in module.__name__ else ""
-    if binding == "common":  # what bindings share
+    if binding == "common":  # shared by all bindings
         binding = "torch"
     names["hvd"] = ringcomm
     if binding in FRAMEWORKS:
@@ -79,7 +79,9 @@ def run(modules: Sequence[ModuleType]) -> int:
                 text = docstring(value)
                 if ">>>" in text and id(value) not in seen:
                     seen.add(id(value))
-                    runner.run(parser.get_doctest(text, dict(names), f"{module.__name__}.{name}", None, 0), clear_globs=False)
+                    runner.run(
+                        parser.get_doctest(text, dict(names), f"{module.__name__}.{name}", None, 0), clear_globs=False
+                    )
     if comm.rank == 0:
         print(f"{runner.tries} examples, {runner.failures} failed")
     return runner.failures

@@ -35,7 +35,8 @@ std::uint64_t balance_of(std::size_t me, std::size_t ranks, Sent sent, Expected 
   return balance;
 }
 
-// Returns a rank's balance. Ranks with even rows publish none: it follows from their count.
+// Returns a rank's balance. A rank whose blocks have equal sizes publishes no balance: it is
+// computed here from the size.
 std::uint64_t balance_of(const Descriptor& descriptor, std::size_t me, std::size_t ranks) {
   if (is_uneven(descriptor)) return descriptor.balance;
   const auto even = [&](std::size_t) { return descriptor.count; };

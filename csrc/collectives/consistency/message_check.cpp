@@ -132,7 +132,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   // Returns whether all ranks of the host have published and, on ranks other than the leader,
   // whether the verdict is there.
   bool host_has_arrived() {
-    host_is_here_ = arrived_here(*epochs_, epoch_, hosts_);
+    host_is_here_ = epochs_->reached(epoch_);
     return host_is_here_ && (leads() || verdict()->epoch == epoch_);
   }
 

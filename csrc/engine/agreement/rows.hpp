@@ -20,14 +20,16 @@ struct Row {
   std::uint32_t id = 0;               // current id of the name (IdCache); 0: none
   int ids = 0;                        // number of ids that ranks may still use for it, including forgotten ids
   // The submission that is not yet decided, if `count` > 0:
-  int count = 0;              // ranks that have submitted it
-  std::uint32_t sent_as = 0;  // id that all submissions used, now or (if `count` is 0) last time; 0: none
-  bool complete = false;      // all ranks have submitted it or joined
+  int count = 0;  // ranks that have submitted it
+  // Id that all these ranks used or, if `count` is 0, that all ranks used for the previous
+  // submission; 0: no common id.
+  std::uint32_t sent_as = 0;
+  bool complete = false;  // all ranks have submitted it or joined
   bool differs = false;
   std::uint32_t group_size = 1;
   std::uint64_t group = 0;
   std::vector<char> here{};           // by rank
-  int first_rank = 0, odd_rank = -1;  // odd_rank: a rank that gave another group than the first
+  int first_rank = 0, odd_rank = -1;  // odd_rank: a rank whose group differs from first_rank's; -1: none
   std::int64_t since_ns = 0;
   Descriptor first{};                                // signature of the first submission
   std::vector<std::pair<int, Descriptor>> others{};  // signatures that differ from `first`, by rank
@@ -41,7 +43,7 @@ class Rows {
   explicit Rows(std::size_t ranks) : joined_(ranks, 0) {}
 
   Row& of(const std::string& name);
-  Row* waiting(const std::string& name);  // null: no rank has submitted it
+  Row* waiting(const std::string& name);  // null if no rank has submitted it
   void each_waiting(const std::function<void(const Row&)>& act) const;
 
   // Records that `rank` has submitted the row's operation. `id`: as sent; 0: sent with name and
@@ -55,7 +57,9 @@ class Rows {
   int last_joined() const { return last_joined_; }
   void leave_join();
   std::vector<int> placeholder_ranks(const Row& row) const;  // ranks that have joined and not submitted it
-  std::vector<int> missing(const Row* row) const;            // ranks that have not submitted it yet; null: no rank has
+  // Returns the ranks that have neither submitted it nor joined; `row` is null if no rank has
+  // submitted it.
+  std::vector<int> missing(const Row* row) const;
 
   // Calls `act` for all operations that became ready on all ranks since the last call, one group at
   // a time.

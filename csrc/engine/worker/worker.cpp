@@ -26,7 +26,8 @@ constexpr Sleep kListening = 4ms;  // nothing is pending
 
 // Numbers of polls, and of yields, before sleeping. The worker's thread works while the caller
 // computes, so it does not yield: after a yield it would get the core back only at the kernel's
-// next tick, after a sleep when it wakes. A caller that assists does yield.
+// next tick. After a sleep it gets the core back as soon as it wakes. A caller that assists does
+// yield.
 constexpr int kSpins = 64, kYields = 64;
 
 // Gathering: the thread waits for kGather before its pass. As long as something new is submitted
@@ -148,15 +149,16 @@ void Worker::rest(std::unique_lock<std::mutex>& lock) {
     if (noticed_ != submitted_) noticed_ns_ = now;
     noticed_ = submitted_;
     dozing_ = noticed_ > 0 && now - noticed_ns_ < kDozing.count();
-    const bool listens = listening_ && !assisted_;  // otherwise the assisting caller runs these turns
+    const bool listens = listening_ && !assisted_;  // if a caller assists, that caller polls
     wake_.wait_for(lock, dozing_ ? doze_ : listens ? kListening : kRest);
-    if (std::exchange(dozing_, false)) doze_ = std::min(2 * doze_, kLongestDoze);  // until a pass moves something
+    if (std::exchange(dozing_, false)) doze_ = std::min(2 * doze_, kLongestDoze);  // loop() resets it when data moves
     if (listens) return;
   }
 }
 
 // Waits until nothing has been submitted for a while, or a submission is urgent. After several
-// polls that found nothing it does not wait: callers then wait for all that they submit.
+// polls that found nothing, it returns immediately. Callers then wait for each operation that they
+// submit, so there is nothing to gather.
 void Worker::gather(std::unique_lock<std::mutex>& lock) {
   if (doze_ > 2 * kDoze) return;
   const auto hurry = [this] { return wanted_ != When::soon || assisted_ || stop_; };
@@ -176,7 +178,7 @@ void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {
-      const std::lock_guard turn(turn_);  // waits for a remove(): without a pass, `last` would be outdated
+      const std::lock_guard turn(turn_);  // blocks during remove(): a skipped pass would leave `last` outdated
       last = pass();
     }
     if (assisting && last.far) backoff.yield_immediately(kYieldBetweenHosts);
@@ -239,7 +241,7 @@ class Blocked {
 }  // namespace
 
 bool wait_for(Operation& operation, Worker& worker, double seconds, bool (*interrupted)()) {
-  constexpr double kYear = 3e7;   // seconds; it must fit in ns
+  constexpr double kYear = 3e7;   // seconds; in ns it fits in 64 bits
   constexpr double kHelp = 1e-3;  // seconds between two checks whether this thread must work
   const std::int64_t deadline =
       seconds < 0 ? kForEver : now_ns() + static_cast<std::int64_t>(std::min(seconds, kYear) * 1e9);

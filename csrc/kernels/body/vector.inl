@@ -32,7 +32,7 @@ INLINE To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
-// Stores past the cache, to an address that is a multiple of the vector's size.
+// Makes a non-temporal store, to an address that is a multiple of the vector's size.
 template <class V>
 INLINE void store_streaming(std::byte* to, V value) {
 #if defined(__x86_64__)

@@ -8,8 +8,8 @@
 //
 // Any other p is folded to 2^k. Among the first 2(p - 2^k) ranks, each odd rank sends its buffer to
 // the even rank below it, waits, and receives the result. That takes two more rounds and 2Sβ + Sγ.
-// With L = k+1, no rank then sends more than L messages (halving: 2L). Doubling's depth is L+1,
-// halving's 2L.
+// For this p, let L = k+1. A rank then sends at most L messages with doubling, and 2L with halving.
+// The depth is L+1 with doubling, and 2L with halving.
 // Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations
 //         in MPICH", IJHPCA 19(1), 2005;
 //         Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.

@@ -1,7 +1,8 @@
 """Measures the parameters of the cost model: network, memory and reduction speed.
 
-Ranks measure through the transport and the executor that run the collectives. The parameters price
-schedules (csrc/schedule/price.cpp); docs/tuning.md defines them.
+Ranks measure through the transport and the executor that run the collectives.
+csrc/schedule/price.cpp computes the cost of schedules from the parameters. docs/tuning.md defines
+them.
 """
 
 from __future__ import annotations
@@ -98,10 +99,11 @@ def measure(link: Link) -> dict[str, float]:
 
 
 def groups(topology: Topology) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-    """Returns the ranks that measure together: each host's first rank, and its first two ranks.
+    """Returns the ranks that measure between hosts, and the pairs that measure within a host.
 
-    The first tuple is empty if there is one host. Rank 0, whose results are used, is in the first
-    tuple, and in a pair if its host has several ranks.
+    The first result has the first rank of every host; it is empty if there is one host. The second
+    result has the first two ranks of every host that has several ranks. Rank 0, whose results are
+    used, is in the first result, and in a pair if its host has several ranks.
     """
     hosts = topology.hosts
     between = tuple(ranks[0] for ranks in hosts) if len(hosts) > 1 else ()

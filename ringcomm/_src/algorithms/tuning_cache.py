@@ -20,7 +20,7 @@ from ringcomm._src.platform.bootstrap import Topology
 
 logger = logging.getLogger("ringcomm")
 
-LEAST_BETA = 1e-13  # seconds per byte: the result if longer messages took no more time than short ones
+LEAST_BETA = 1e-13  # seconds per byte: the value of beta if long messages took no more time than short ones
 
 
 def key(topology: Topology) -> dict[str, Any]:

@@ -60,8 +60,8 @@ def rows_of_all(what: str, rows: Sequence[int] | None, own_rows: int, rank: int,
     row_counts = [own_rows] * size if rows is None else arguments.counts(what, rows)
     if len(row_counts) != size or row_counts[rank] != own_rows:
         raise ValueError(
-            f"{what} must be the first dimensions of the {size} ranks' arrays, {own_rows} at index {rank}; "
-            f"got {row_counts}"
+            f"{what} must have {size} entries, each rank's number of rows, "
+            f"and entry {rank} must be {own_rows}, this rank's number of rows; got {row_counts}"
         )
     return row_counts
 

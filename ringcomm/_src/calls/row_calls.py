@@ -163,9 +163,9 @@ def alltoallv(
 ) -> Request:
     """Builds an all-to-all of `sent` rows to each rank, and `received` rows from each rank.
 
-    `has_result`: this rank has a result. The field `count` is the number of elements of a row in
-    error messages; default: that of a row of `source`. aliasing.shared_span explains `call` and
-    `in_place_offset`, which is in rows here.
+    `has_result`: this rank has a result. Error messages show the field `count` as the number of
+    elements of a row; by default it is the number of elements of a row of `source`.
+    aliasing.shared_span explains `call` and `in_place_offset`, which is in rows here.
     """
     row = elements_per_row(source)
     in_place_offset = None if in_place_offset is None else in_place_offset * row

@@ -78,7 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ops = [op.name.lower() for op in Op if op.scaled and op != Adasum]
     add("--op", choices=ops, default="sum", help="reduction (default sum)")
     add("--root", type=int, default=0, help="root of broadcast and reduce (default 0)")
-    add("--repeat", type=int, default=15, help="timed calls of large sizes (default 15), up to 20 times more of small")
+    add(
+        "--repeat",
+        type=int,
+        default=15,
+        help="number of timed calls of each large size (default 15); small sizes are timed up to 20 times as often",
+    )
     add("--warmup", type=int, default=30, help="untimed calls first, until adaptive choices are made (default 30)")
     add(
         "--device",

@@ -128,7 +128,13 @@ def _fitting(table: list[str], width: int | None) -> list[str]:
     ends = [column for column, letter in enumerate(table[1]) if letter == "+"]  # columns end at the plus signs
     fit = sum(end <= width for end in ends[1:])
     cut = [line[: ends[fit] if fit else width].rstrip() for line in table]
-    what = f"ranks {fit} to {ranks - 1} are" if 0 < fit < ranks - 1 else f"rank {ranks - 1} is" if fit else "part is"
+    what = (
+        f"ranks {fit} to {ranks - 1} are"
+        if 0 < fit < ranks - 1
+        else f"rank {ranks - 1} is"
+        if fit
+        else "part of the table is"
+    )
     return [*cut, f"      {what} not shown, because this terminal has {width} columns: '| less -S' shows everything"]
 
 

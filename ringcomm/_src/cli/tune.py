@@ -15,7 +15,7 @@ MEANINGS = {
     "alpha": ("between hosts: latency of a short message", ""),
     "beta": ("between hosts: time per byte", "/B"),
     "gap": ("between hosts: time of each further message of a round", ""),
-    "hidden": ("between hosts: latency that a link hides behind transfers after a pause", ""),
+    "hidden": ("between hosts: time of a transfer that overlaps with the latency, if the link was idle before", ""),
     "host_alpha": ("inside a host: latency of a short message", ""),
     "host_beta": ("inside a host: time per byte", "/B"),
     "gamma": ("time per byte reduced", "/B"),

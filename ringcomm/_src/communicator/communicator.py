@@ -52,8 +52,8 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
     """A group of ranks, with the collectives between them and point-to-point messages.
 
     Every rank makes the same calls in the same order, as in MPI. Two threads of a rank must not
-    call at the same time: the second thread gets a RuntimeError. The non-blocking ``i...`` calls
-    have a separate order.
+    call at the same time: the second thread gets a RuntimeError. The order of the non-blocking
+    calls (``iallreduce`` and so on) is separate from that of the blocking calls.
 
     Arrays are NumPy arrays, objects with the buffer protocol, DLPack or ``__array_interface__``,
     torch tensors, or arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md). Results
@@ -73,12 +73,13 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
     comm
         An mpi4py intracommunicator, which is duplicated; None: ``MPI.COMM_WORLD``.
     config : Config | None
-        Options; None: from the environment. All ranks use those of rank 0.
+        Options; None: from the environment. All ranks use the options of rank 0.
 
     Raises
     ------
     ringcomm.RingcommError
-        The launcher has started more ranks than MPI has, or ranks run different versions.
+        The launcher has started more ranks than MPI's world has, or ranks run different versions of
+        ringcomm.
     ringcomm.MismatchError
         In a call: ranks disagree on the call, dtype, shape, op, root, algorithm or name. No data
         has moved; the communicator remains usable.
@@ -244,8 +245,8 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         dtype
             Anything that ``numpy.dtype`` accepts, without Python objects.
         device : str | int | None
-            None or "cpu": shared memory; "cuda": this rank's GPU, by its local rank; "cuda:1" or 1:
-            GPU 1.
+            None or "cpu": shared memory; "cuda": the GPU of this rank's local rank; "cuda:1" or
+            1: GPU 1.
 
         Returns
         -------
@@ -312,7 +313,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         return self._ledger.stats(reset)
 
     def neighbours(self, graph: Graph) -> Neighbours:
-        """Returns collectives in which ranks exchange data with neighbours in a graph only.
+        """Returns an object with collectives between the neighbours in a graph.
 
         Not collective.
 

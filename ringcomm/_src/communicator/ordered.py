@@ -65,7 +65,7 @@ class OrderedCalls(Calls):
             or their dtypes; for sums and averages also a format of :class:`ringcomm.Compression` or
             its name. Nothing is encoded within a host that shares memory, or as inline data.
         name : str
-            Compared between ranks and used in messages.
+            Name of the call: compared between ranks, and used in error messages.
         feedback : Feedback | None
             Error feedback for a lossy ``wire``: the call adds the previous residual to ``x``, and
             stores the new one. A Feedback has x's number of elements.
@@ -80,7 +80,7 @@ class OrderedCalls(Calls):
         TypeError
             The op does not support the dtype.
         ValueError
-            An unknown op or algorithm, factors for an op that takes none, or an unsuitable ``out``.
+            The op or algorithm is unknown, the op takes no factors, or ``out`` is unsuitable.
         """
         if type(op) is not Op:
             op = as_op(op)
@@ -154,7 +154,7 @@ class OrderedCalls(Calls):
         Parameters
         ----------
         x
-            Array; only first dimensions may differ between ranks. A 0-dimensional one is one row.
+            Array; only first dimensions may differ between ranks. A 0-dimensional array is a row.
         rows : Sequence[int] | None
             The first dimension of every rank's array; None: the ranks exchange these numbers first.
         """

@@ -31,7 +31,7 @@ from ringcomm._src.core import _core
 
 logger = logging.getLogger("ringcomm")
 
-# Parameters of the model that prices schedules. These defaults, for a 10 Gbit/s network, are used
+# Parameters of the cost model of schedules. These defaults, for a 10 Gbit/s network, are used
 # if no value is set or measured.
 NETWORK = {
     "alpha": 20e-6,
@@ -193,7 +193,7 @@ class Config:
     )
     tune: str = _option(
         "auto",
-        "measure the network: auto (in the first job on several hosts; saved for later jobs), on (each time), off",
+        "measure the network: auto (in the first job on several hosts; saved for later jobs), on (in each job), off",
         parse=parse_switch,
     )
     tuning_file: str = _option(
@@ -203,7 +203,8 @@ class Config:
     beta: float = _option(0.0, "between hosts: seconds per byte; 0: measured")
     gap: float = _option(0.0, "between hosts: seconds for each further message of a round; 0: measured")
     hidden: float = _option(
-        0.0, "between hosts: latency, in seconds, that a link hides behind transfers after a pause; 0: measured"
+        0.0,
+        "between hosts: seconds of a transfer that overlap with the latency, if the link was idle before; 0: measured",
     )
     host_alpha: float = _option(0.0, "inside a host: latency of a short message, in seconds; 0: measured")
     host_beta: float = _option(0.0, "inside a host: seconds per byte; 0: measured")

@@ -247,7 +247,10 @@ def device_capturing(device: int, stream: int) -> bool:
     """Returns True if the stream is being captured into a CUDA graph."""
 
 class DeviceOrder:
-    """The stream order of a call: its buffers are ready after the streams' work so far."""
+    """The order of a call and CUDA streams.
+
+    The call's buffers are ready after the work that the streams contain when this object is made.
+    """
     def __init__(self, device: int, streams: Sequence[int], host_output: bool = False) -> None: ...
     def join(self, stream: int) -> None:
         """Makes later work on the stream wait for the result of the ended call; does not block."""

@@ -66,7 +66,10 @@ def device_capturing(int device, uintptr_t stream) -> bool:
 
 
 cdef class DeviceOrder:
-    """The stream order of a call: its buffers are ready after the streams' work so far."""
+    """The order of a call and CUDA streams.
+
+    The call's buffers are ready after the work that the streams contain when this object is made.
+    """
     cdef shared_ptr[CDeviceLocation] it
 
     def __init__(self, int device, streams: Sequence[int], bint host_output=False):

@@ -71,8 +71,8 @@ class PeriodicAverager(Exchanger):
     Parameters
     ----------
     arrays : Sequence[np.ndarray[Any, Any]]
-        This rank's weights, of any shapes and of floating or complex dtypes, changed in place. All
-        ranks start with the first rank's weights. Collective.
+        This rank's weights, of any shapes and of floating or complex dtypes, changed in place. The
+        constructor is collective: all ranks start with the first rank's weights.
     every : int | str
         Steps between exchanges, or a time ("200ms", "1.5s" or "2min"). With a time, a rank
         exchanges at the end of its first step after that time.
@@ -86,7 +86,7 @@ class PeriodicAverager(Exchanger):
     wire : str | None
         Data format between hosts: "float16", "bfloat16", or None for the dtype of the weights.
     process_set : ProcessSet
-        The ranks.
+        The ranks that take part.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class PeriodicAverager(Exchanger):
 
 
 class OuterStep(Exchanger):
-    """DiLoCo and SlowMo for NumPy arrays: an outer optimizer applies the ranks' mean change.
+    """DiLoCo and SlowMo for NumPy arrays: an outer optimizer steps on the weights' mean change.
 
     Source: Douillard et al., arXiv:2311.08105 and arXiv:2501.18512; Wang et al. (SlowMo),
     arXiv:1910.00643.
@@ -134,7 +134,7 @@ class OuterStep(Exchanger):
     Parameters
     ----------
     arrays, every, statistics, process_set
-        As in :class:`PeriodicAverager`. Every weight is exchanged once in a period.
+        As in :class:`PeriodicAverager`. Every weight is exchanged once per ``every``.
     outer_lr : float
         Learning rate of the outer optimizer, an SGD; positive.
     outer_momentum : float
@@ -263,9 +263,10 @@ class GossipAverager(Exchanger):
     every : int
         Steps between rounds.
     resync : int
-        Steps after which all ranks average; 0: never.
+        Number of steps between averages over all ranks; 0: no averages over all ranks.
     order : str
-        "adapt_then_combine", or "combine_while_adapt": messages are sent during the next step.
+        "adapt_then_combine": a round ends before the next step begins. "combine_while_adapt": its
+        messages are sent during the next step.
     compression : WireFormat | None
         A wire format, for example ``Compression.int8``, for float32 weights.
     gamma : float | None

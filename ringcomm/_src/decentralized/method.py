@@ -83,8 +83,8 @@ class Exchanging:
     def finish(self) -> None:
         """Ends this rank's part, after its last step. Collective. A second call does nothing.
 
-        Exchanges the last steps, and answers the other ranks until all have finished. Then all
-        ranks hold the method's model.
+        Exchanges the last steps, and takes part in the exchanges of other ranks until all have
+        finished. Then all ranks hold the method's model.
         """
         self._method.finish()
 

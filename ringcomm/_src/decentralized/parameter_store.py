@@ -43,24 +43,25 @@ class ParameterStore(Exchanging):
         The ranks that store the weights in their memory: "all", a number, or a list of ranks. They
         train as the other ranks do, or call :meth:`serve` instead.
     scale : str | Callable[[int], float]
-        Factor of the learning rate for a gradient that is t updates late: "none" (1), "inverse"
-        (1/t), or a function of t.
+        Factor of the learning rate for a gradient if the weights had t updates since the rank
+        pulled them: "none" (1), "inverse" (1/t), or a function of t.
     compensate : float
-        If not 0, g + compensate g g (x - pulled) replaces the gradient g. Source: DC-ASGD,
-        arXiv:1609.08326, which uses 0.04.
+        If not 0, g + compensate g g (x - pulled) replaces the gradient g. Here x are the current
+        weights, and ``pulled`` those that this rank has pulled. Source: DC-ASGD, arXiv:1609.08326,
+        which uses 0.04.
     on_loss : str
         After a rank has died: "end": waiting ranks raise PeerLostError; "continue": on one host,
         the other ranks continue without it.
     process_set : ProcessSet
         The ranks that take part. With several hosts, the set must contain all ranks.
     every : int | str
-        With ``across="host"``: period of the averages, as a number of steps of a host's first rank,
-        or as a time ("200ms").
+        With ``across="host"``: interval of the averages over the hosts, as a number of steps of a
+        host's first rank, or as a time ("200ms").
     across : str
         Applies with several hosts, or without shared memory. "service": servers are ranks of any
-        host, and ``consistency`` is between all ranks. "host": each host has a separate store,
+        host, and ``consistency`` holds between all ranks. "host": each host has a separate store,
         which loads a slow network less. Then ``servers`` and ``consistency`` apply to each host's
-        ranks. After every period ``every``, the mean of all stores replaces their weights: each
+        ranks. At intervals of ``every``, the mean of all stores replaces their weights: each
         store adds the mean minus the weights that it sent.
 
     Raises
@@ -174,13 +175,17 @@ class ParameterStore(Exchanging):
     def record(self) -> list[list[tuple[int, int, int]]]:
         """Starts a log of this rank's pushes: (shard, version read, version applied).
 
+        A shard's version is the number of changes that have been applied to it.
         For shards of at most 16 KB, repeating the pushes in the order of their versions gives the
         same bits.
         """
         return self._method.record()
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns this rank's shard, rule state and clock. Collective: no rank may push now."""
+        """Returns this rank's shard of the weights, its rule's state, and the step count.
+
+        Collective. No rank may push at the same time.
+        """
         return self._method.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -197,7 +202,9 @@ class Rows:
         self._width = array.size // max(self._row_count, 1)
 
     def push(self, ids: Any, gradients: Any) -> None:
-        """Applies the rule to these rows immediately, for any consistency. Counts as no step.
+        """Applies the rule to these rows immediately, for any consistency.
+
+        A push of rows does not count as a step.
 
         Momentum, weight decay and similar terms change the given rows only, at the time of the
         push. Adam's bias correction counts the updates of the 16 KB stripe that contains the row.

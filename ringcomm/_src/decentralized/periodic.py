@@ -38,7 +38,7 @@ class Periodic(Method):
     every : int | str
         Steps, or a time, in which each fragment is exchanged once.
     process_set : ProcessSet
-        The ranks.
+        The ranks that take part.
     groups : Groups | None
         Replaces ``every``: number of steps -> ranks that exchange (`sets_of`). The last set
         includes all other sets.
@@ -204,7 +204,7 @@ class Periodic(Method):
             lane.close()
 
     def _extra_work(self) -> Iterator[None] | None:
-        """Returns further work for this rank while it answers other ranks at the end, or None."""
+        """Returns work for this rank while it takes part in other ranks' last exchanges, or None."""
         return None
 
     # ---- statistics and state ----------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class Lane:
     name : str
         The same on all ranks, and used by no other lane.
     process_set : ProcessSet
-        The ranks.
+        The ranks that take part.
     sizes : Sequence[int]
         Elements of each fragment.
     dtype : np.dtype

@@ -2,8 +2,9 @@
 
 Row i of a round's matrix W gives the new weights of rank i: x_i <- sum over j of W[i, j] x_j.
 If rows sum to 1, a consensus of all ranks is preserved; if columns do too, the mean is preserved.
-The spectral gap of a period's product gives the speed of convergence.
-In each period the distance between ranks shrinks at least by the factor 1 - gap.
+A period is the number of rounds after which the graph repeats. The spectral gap of the product of
+one period's matrices gives the speed of convergence: in each period, the distance between the
+ranks' weights shrinks at least by the factor 1 - gap.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Topology:
     Parameters
     ----------
     name : str
-        Name for messages.
+        Name of the topology in messages.
     neighbours : Callable[[int, int, int], Iterable[int]]
         ``neighbours(rank, size, round)``: the ranks that a rank receives from in that round. The
         rank itself is ignored.
@@ -147,8 +148,8 @@ def _square(size: int) -> int:
 def groups(group: int | None = None) -> Topology:
     """Creates a butterfly: groups of ranks average along one digit of the ranks' numbers per round.
 
-    In round i, the numbers of a group's ranks to the base ``group`` differ in digit i only. A
-    period gives the mean exactly if the number of ranks is a power of ``group``.
+    In round i, the numbers of a group's ranks to the base ``group`` differ in digit i only.
+    After one period, all ranks have the exact mean if the number of ranks is a power of ``group``.
 
     Parameters
     ----------
@@ -196,7 +197,7 @@ def register_topology(
     neighbours : Callable[[int, int, int], Iterable[int]]
         ``neighbours(rank, size, round)``: ranks that a rank receives from in that round.
     period : int | Callable[[int], int]
-        Rounds after which the graph repeats, or a function of the size.
+        Number of rounds after which the graph repeats, or a function of the number of ranks.
     summary : str
         Description that ``ringcomm show`` prints.
 

@@ -1,8 +1,8 @@
 """The JAX primitive behind every collective of this binding.
 
 Its operands are arrays; its parameter is an `Operation`. ``library.py`` runs it, in eager mode and
-in compiled programs. ``derivatives.py`` has its rules for ``jvp``, transposition and ``vmap``. With
-these, all transformations of JAX compose.
+in programs (functions that JAX has traced and compiled). ``derivatives.py`` has its rules for
+``jvp``, transposition and ``vmap``. With these, all transformations of JAX compose.
 """
 
 from __future__ import annotations

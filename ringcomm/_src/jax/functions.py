@@ -107,8 +107,8 @@ def allreduce(
     op : Op | None
         ``Average`` (the default), ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``.
     name : str | None
-        Name that matches the operations of the ranks; None: they match by order; in a
-        compiled program, by order within this program.
+        Name of the operation. Calls with the same name on different ranks belong together. None:
+        unnamed calls belong together by their order; in a compiled function, by their order there.
     prescale_factor, postscale_factor : float
         ``prescale_factor`` multiplies every rank's values before the reduction,
         ``postscale_factor`` the result.
@@ -130,7 +130,7 @@ def allreduce(
         On every rank, if dtypes, shapes or ops differ. A compiled function raises JAX's
         XlaRuntimeError, with a text that begins with the exception's name.
     ValueError
-        The program is for several local devices; or Adasum runs under ``jax.vmap``.
+        The compiled function is for several local devices; or Adasum runs under ``jax.vmap``.
     NotImplementedError
         The reduction has error feedback or is Adasum, and JAX asks for a derivative that is not
         defined.
@@ -160,8 +160,8 @@ def allgather(
         All dimensions except the first, and the dtype, are the same on every rank; under
         ``jax.jit`` the first dimension too. A 0-dimensional array counts as one row.
     name : str | None
-        Name that matches the operations of the ranks; None: they match by order; in a
-        compiled program, by order within this program.
+        Name of the operation. Calls with the same name on different ranks belong together. None:
+        unnamed calls belong together by their order; in a compiled function, by their order there.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -175,7 +175,7 @@ def allgather(
     Raises
     ------
     MismatchError
-        On every rank, if dtypes or dimensions differ.
+        On every rank, if dtypes, or dimensions other than the first, differ.
 
     Examples
     --------
@@ -203,8 +203,8 @@ def broadcast(
     root_rank : int
         Global rank that provides the values.
     name : str | None
-        Name that matches the operations of the ranks; None: they match by order; in a
-        compiled program, by order within this program.
+        Name of the operation. Calls with the same name on different ranks belong together. None:
+        unnamed calls belong together by their order; in a compiled function, by their order there.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -280,8 +280,8 @@ def alltoall(
         Parts are equal numbers of rows along the first dimension. The dtype and the other
         dimensions are the same on every rank.
     name : str | None
-        Name that matches the operations of the ranks; None: they match by order; in a
-        compiled program, by order within this program.
+        Name of the operation. Calls with the same name on different ranks belong together. None:
+        unnamed calls belong together by their order; in a compiled function, by their order there.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -295,7 +295,7 @@ def alltoall(
     Raises
     ------
     MismatchError
-        On every rank, if dtypes or dimensions differ.
+        On every rank, if dtypes, or dimensions other than the first, differ.
 
     Examples
     --------
@@ -313,8 +313,8 @@ def broadcast_parameters(parameters: Any, root_rank: int = 0, process_set: Proce
     Parameters
     ----------
     parameters : pytree
-        Parameters or optimizer states. Leaves that are no arrays of numbers (typed random keys,
-        texts) are returned unchanged, and must be identical on all ranks.
+        Parameters or optimizer states. Leaves that are not arrays of numbers (typed random keys,
+        strings) are not broadcast, and must be identical on all ranks.
     root_rank : int
         Global rank that provides the values.
     process_set : ProcessSet
@@ -362,10 +362,10 @@ def allreduce_gradients(
 ) -> Any:
     """Reduces a pytree of gradients over all ranks, in one operation.
 
-    It also runs under ``jax.jit``. With a wire format with error feedback (``Compression.onebit``),
-    a program keeps the residuals and adds them in its next run. A program that is traced again
-    begins without residuals. With
-    error feedback, the operation is not differentiable.
+    It also runs under ``jax.jit``. If the wire format has error feedback
+    (``Compression.onebit``), each compiled function keeps the residuals in memory and adds them at
+    its next call. A function that is traced again begins without residuals. With error feedback,
+    the operation is not differentiable.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def allreduce_gradients(
     op : Op
         As for :func:`allreduce`.
     name : str
-        Name of the operations.
+        Name of the operation.
     compression : compressor | str
         Wire format between hosts (``Compression.fp16``, ``.onebit``), or a custom compressor.
     process_set : ProcessSet

@@ -23,8 +23,8 @@ from ringcomm._src.training.replicas import CountedCheck, compare_now, every, wi
 def check_step(check: CountedCheck, gradients: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
     """Counts a step, and compares the values if a comparison is due.
 
-    Compares now, or in runs of the program that is being traced. Constants of a program are not
-    compared.
+    Compares now or, if a function is being traced, when the compiled function runs. Constants of a
+    compiled function are not compared.
     """
     if any(isinstance(value, jax.core.Tracer) for value in values):
         description = check.graph_operation([value.dtype.name for value in values], partial(with_names, names))
@@ -52,10 +52,10 @@ def check_step_of_trees(parameters: Any, gradients: Any, name: str, process_set:
 def check_replicas(parameters: Any, name: str = "parameters", process_set: ProcessSet = global_process_set) -> None:
     """Compares a pytree of parameters between the ranks. Collective.
 
-    A difference is a warning on the first rank, or with ``RINGCOMM_REPLICA_CHECK=error`` a
-    MismatchError on every rank. The message names the parameters, the ranks and the largest
-    difference. Each call counts as a step. In ``jax.jit`` use :func:`distributed`, which compares
-    its parameters itself.
+    If parameters differ, the first rank logs a warning. With ``RINGCOMM_REPLICA_CHECK=error``,
+    every rank raises MismatchError instead. The message names the parameters, the ranks, the
+    largest difference and a step, which is the number of calls with this name. In ``jax.jit`` use
+    :func:`distributed`, which compares its parameters itself.
 
     Parameters
     ----------

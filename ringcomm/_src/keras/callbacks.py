@@ -155,7 +155,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         Change the learning rate at the beginning of an epoch only.
     momentum_correction : bool
         If the learning rate is part of an optimizer's velocity (SGD with momentum), scale the
-        velocities with it once. Source: Goyal et al., arXiv:1706.02677, remark 2.
+        velocities once by the same factor. Source: Goyal et al., arXiv:1706.02677, remark 2.
     steps_per_epoch : int | None
         Number of steps in an epoch; None: the number that ``fit`` uses.
 

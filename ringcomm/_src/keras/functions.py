@@ -43,7 +43,7 @@ def allreduce(
     value : array_like
         A tensor of the backend, an array or a number. Dtype and shape are the same on every rank.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     average : bool | None
         Deprecated; True: ``op=Average``, False: ``op=Sum``.
     prescale_factor, postscale_factor : float
@@ -88,7 +88,7 @@ def allgather(value: Any, name: str | None = None, process_set: ProcessSet = glo
         All dimensions except the first, and the dtype, are the same on every rank. A scalar counts
         as one row.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
 
@@ -100,7 +100,7 @@ def allgather(value: Any, name: str | None = None, process_set: ProcessSet = glo
     Raises
     ------
     MismatchError
-        On every rank, if dtypes or dimensions differ.
+        On every rank, if dtypes, or dimensions other than the first, differ.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: 
     root_rank : int
         Global rank that provides the value.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
 
@@ -157,7 +157,7 @@ def reducescatter(
     value : array_like
         Has at least one dimension. Dtype and shape are the same on every rank.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     op : Op
         As for :func:`allreduce`.
     process_set : ProcessSet
@@ -224,9 +224,9 @@ def check_replicas(
 ) -> None:
     """Compares Keras variables between the ranks. Collective.
 
-    A difference is a warning on rank 0, or, if ``RINGCOMM_REPLICA_CHECK`` is ``error``, a
-    MismatchError on every rank. The message names the variables, the ranks and the largest
-    difference, and counts the calls of this name as steps.
+    If variables differ, rank 0 logs a warning. If ``RINGCOMM_REPLICA_CHECK`` is ``error``, every
+    rank raises MismatchError instead. The message names the variables, the ranks, the largest
+    difference and a step, which is the number of calls with this name.
 
     Parameters
     ----------

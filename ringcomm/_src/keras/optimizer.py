@@ -214,7 +214,7 @@ def _operations_of(optimizer: Any, process_set: ProcessSet) -> str:
 def _forget_traces(optimizer: Any, outer: Any) -> None:
     """Makes models that are compiled with the optimizer trace their steps again.
 
-    Raises ValueError if a traced function of the user contains steps without a reduction.
+    Raises ValueError if a traced function of the script contains steps without a reduction.
     """
     for model in gc.get_objects():
         if issubclass(type(model), keras.Model) and getattr(model, "optimizer", None) in (optimizer, outer):
@@ -288,7 +288,7 @@ def DistributedOptimizer(
     ------
     ValueError
         Arguments contradict each other, the optimizer is already distributed, or it is part of a
-        traced function of the program.
+        function of the script that is already traced (``tf.function``).
     MismatchError
         A step raises it on every rank, if ranks have different gradients; in ``fit`` on TensorFlow,
         ``tf.errors.FailedPreconditionError`` with its text.

@@ -99,7 +99,7 @@ class PeriodicAveragingCallback(_ExchangeCallback):
 
 
 class OuterStepCallback(_ExchangeCallback):
-    """DiLoCo and SlowMo: an outer optimizer applies the ranks' mean change.
+    """DiLoCo and SlowMo: an outer optimizer steps on the mean of the ranks' changes of the weights.
 
     Parameters
     ----------

@@ -37,10 +37,10 @@ def run(
 ) -> list[Any]:
     """Calls ``func(*args, **kwargs)`` on every rank of a new job and returns the results.
 
-    The function calls :func:`ringcomm.init` itself. This process prints each line of its output,
-    after the number of the rank. The function, its arguments and its results are pickled, with
-    cloudpickle if it is installed. Lambdas, closures and functions of the main script or a notebook
-    need cloudpickle. The arguments are those of ``horovod.run``.
+    `func` must call :func:`ringcomm.init`. This process prints every line that a rank writes, with
+    the rank's number as prefix. `func`, its arguments and its results are pickled, with cloudpickle
+    if it is installed. Lambdas, closures and functions of the main script or a notebook need
+    cloudpickle. The parameters are those of ``horovod.run``.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def run(
     reset_limit : int | None
         Largest number of changes of the ranks; by default unlimited.
     cooldown_range : tuple[int, int] | None
-        Seconds after which the slot of a failed rank is used again: after its first failure, and
-        the maximum after later failures.
+        Smallest and largest time in seconds before the slot of a failed rank is used again. The
+        time doubles with each failure of the slot.
     hosts : str | None
         Hosts and their slots, 'a:2,b:2'; by default all ranks run on this host.
     hostfile : str | None

@@ -13,7 +13,14 @@ _DEVICES = ("cuda_built", "rocm_built")
 
 
 class HorovodBasics:
-    """The functions and reduction ops of `ringcomm` as attributes. Arguments are ignored."""
+    """The functions and reduction ops of `ringcomm` as attributes. Arguments are ignored.
+
+    Examples
+    --------
+    >>> from ringcomm.common.basics import HorovodBasics
+    >>> HorovodBasics("horovod.torch").size()
+    2
+    """
 
     def __init__(self, pkg_path: str = "", *args: object) -> None:
         for name in _QUESTIONS + _RUNTIME:

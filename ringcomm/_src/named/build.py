@@ -111,8 +111,8 @@ def check_extension(ext_name: str = "ringcomm.torch", *_: object) -> None:
     Parameters
     ----------
     ext_name : str
-        Module of the binding, of ringcomm or Horovod. Horovod's further arguments are ignored,
-        because no binding is compiled.
+        Name of the module, for example "ringcomm.torch" or "horovod.torch" (the same binding).
+        Horovod's further arguments are ignored, because no binding is compiled.
 
     Raises
     ------
@@ -127,7 +127,14 @@ def check_extension(ext_name: str = "ringcomm.torch", *_: object) -> None:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Returns True if there is a binding for this framework, and the framework is installed."""
+    """Returns True if there is a binding for this framework, and the framework is installed.
+
+    Examples
+    --------
+    >>> from ringcomm.common.util import extension_available
+    >>> extension_available("mxnet")
+    False
+    """
     try:
         check_extension(f"ringcomm.{ext_base_name}")
     except ImportError:
@@ -200,7 +207,14 @@ def is_iterable(x: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Returns True if a version is at least ``target``, which has the form major.minor.patch."""
+    """Returns True if a version is at least ``target``, which has the form major.minor.patch.
+
+    Examples
+    --------
+    >>> from ringcomm.common.util import is_version_greater_equal_than
+    >>> is_version_greater_equal_than("2.13.0", "2.4.0")
+    True
+    """
     if not (isinstance(ver, str) and isinstance(target, str)):
         raise ValueError(f"both versions must be strings, not {type(ver).__name__} and {type(target).__name__}")
     if len(target.split(".")) != 3:
@@ -211,7 +225,16 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 @contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Sets environment variables inside the block; variables that are None are not changed."""
+    """Sets environment variables inside the block; variables that are None are not changed.
+
+    Examples
+    --------
+    >>> import os
+    >>> from ringcomm.common.util import env
+    >>> with env(MY_SETTING="1"):
+    ...     os.environ["MY_SETTING"]
+    '1'
+    """
     before = {name: os.environ.get(name) for name, value in variables.items() if value is not None}
     os.environ.update({name: value for name, value in variables.items() if value is not None})
     try:

@@ -137,7 +137,8 @@ class Operations(Reductions[T]):
             Any dtype. All dimensions except the first, and the dtype, are the same on every rank. A
             0-dimensional tensor counts as one row.
         name : str | None
-            Matches the operations of the ranks.
+            Name of the operation. Calls with the same name on different ranks belong together.
+            None: unnamed calls belong together in the order in which each rank makes them.
         process_set : ProcessSet
             The ranks that take part.
         algorithm : str | None
@@ -151,7 +152,7 @@ class Operations(Reductions[T]):
         Raises
         ------
         ringcomm.MismatchError
-            Dtypes or dimensions differ between ranks.
+            Dtypes, or dimensions other than the first, differ between ranks.
 
         Examples
         --------
@@ -255,7 +256,8 @@ class Operations(Reductions[T]):
         root_rank : int
             Rank of the world that provides the values.
         name : str | None
-            Matches the operations of the ranks.
+            Name of the operation. Calls with the same name on different ranks belong together.
+            None: unnamed calls belong together in the order in which each rank makes them.
         process_set : ProcessSet
             The ranks that take part.
         algorithm : str | None
@@ -366,7 +368,8 @@ class Operations(Reductions[T]):
             Number of rows to send to each rank, with a sum of at most the first dimension; None:
             equal parts.
         name : str | None
-            Matches the operations of the ranks.
+            Name of the operation. Calls with the same name on different ranks belong together.
+            None: unnamed calls belong together in the order in which each rank makes them.
         process_set : ProcessSet
             The ranks that take part.
         algorithm : str | None
@@ -381,7 +384,7 @@ class Operations(Reductions[T]):
         Raises
         ------
         ringcomm.MismatchError
-            Dtypes or dimensions differ between ranks.
+            Dtypes, or dimensions other than the first, differ between ranks.
         ValueError
             ``splits`` or the first dimension does not fit the number of ranks.
 

@@ -31,7 +31,14 @@ _MAX_CACHED = 4096  # maximum number of cached graph operations of eager program
 
 
 class Reduce(NamedTuple):
-    """Parameters of a reduction; collectives that only move data ignore them."""
+    """Parameters of a reduction; collectives that only move data ignore them.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> bindings.Reduce(ringcomm.Average, pre=0.5).post
+    1.0
+    """
 
     op: Op = Op.Sum
     pre: float = 1.0
@@ -44,7 +51,15 @@ PLAIN = Reduce()
 
 
 class Description(NamedTuple):
-    """All parameters of a graph operation. A Description is the key in `EagerGraphOps`."""
+    """All parameters of a graph operation. A Description is the key in `EagerGraphOps`.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> world, names, dtypes = ringcomm.global_process_set, ("x",), ("float32",)
+    >>> bindings.Description(world, bindings.ALLREDUCE, names, dtypes).root
+    0
+    """
 
     process_set: ProcessSet
     collective: int
@@ -129,7 +144,18 @@ def check(description: Description) -> list[int]:
 
 
 def make(what: Description) -> _core.GraphOp:
-    """Creates a graph operation of the core. Raises the errors of :func:`check`."""
+    """Creates a graph operation of the core. Raises the errors of :func:`check`.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> ringcomm.init()
+    >>> world, total = ringcomm.global_process_set, bindings.Reduce(ringcomm.Sum)
+    >>> described = bindings.Description(world, bindings.ALLREDUCE, ("x",), ("float64",), total)
+    >>> operation = bindings.make_graph_op(described)
+    >>> bindings.run_graph_op(operation, [np.ones(2)])[0].tolist()
+    [2.0, 2.0]
+    """
     indices = check(what)
     process_set, reduction, kind = what.process_set, what.how, kind_of(what.collective)
     if what.look is not None:
@@ -190,6 +216,17 @@ def run(graph_op: _core.GraphOp, given: Sequence[Any]) -> list[Any]:
     """Runs a graph operation on NumPy arrays, for frameworks that call Python.
 
     Results are 64-byte aligned, as TensorFlow requires.
+
+    Examples
+    --------
+    >>> from ringcomm import bindings
+    >>> ringcomm.init()
+    >>> world, names, dtypes = ringcomm.global_process_set, ("rows",), ("int64",)
+    >>> operation = bindings.make_graph_op(
+    ...     bindings.Description(world, bindings.ALLGATHER, names, dtypes)
+    ... )
+    >>> bindings.run_graph_op(operation, [np.array([rank])])[0].tolist()
+    [0, 1]
     """
     buffers = [arrays.source(value).on_host() for value in given]
     results = []

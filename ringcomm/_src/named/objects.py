@@ -53,7 +53,6 @@ def broadcast_object(
         Name of the operation, given on all ranks or on none.
     process_set : ProcessSet
         The ranks that take part.
-
     extra : str
         Name of the pip extra in the message of PicklingError.
 

@@ -95,7 +95,7 @@ class ProcessSet:
     """A group of ranks for named operations.
 
     Before using it, pass it to ``init(process_sets=[...])`` or ``add_process_set``, which set
-    ``process_set_id``.
+    ``process_set_id``. The set is then in use, until ``remove_process_set`` or ``shutdown``.
 
     Parameters
     ----------

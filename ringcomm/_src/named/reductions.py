@@ -195,7 +195,8 @@ class Reductions(Generic[T]):
         average : bool | None
             Deprecated; True: ``op=Average``, False: ``op=Sum``.
         name : str | None
-            Matches the operations of the ranks.
+            Name of the operation. Calls with the same name on different ranks belong together.
+            None: unnamed calls belong together in the order in which each rank makes them.
         compression : compressor | str
             Encoding of wider floating data between hosts: a compressor of the binding
             (``Compression.fp16``, or a custom compressor), or for arrays a floating dtype
@@ -205,7 +206,7 @@ class Reductions(Generic[T]):
             floating arrays; each array is one vector, also in a group). Averages of integers are
             rounded toward zero.
         prescale_factor, postscale_factor : float
-            Factors of every rank's values before, and of the result after, the reduction.
+            Factors that multiply every rank's values before, and the result after, the reduction.
         process_set : ProcessSet
             The ranks that take part.
         algorithm : str | None

@@ -62,19 +62,20 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     Parameters
     ----------
     comm : Sequence[int] | mpi4py.MPI.Comm | None
-        None: all ranks of ``MPI.COMM_WORLD`` (one rank without ``mpirun`` or without MPI); a list
-        of its ranks (only these ranks call ``init``; an empty list: all ranks); or an mpi4py
+        None: all ranks of ``MPI.COMM_WORLD`` (one rank without ``mpirun`` or without MPI). A list
+        of its ranks: only these ranks call ``init``; an empty list: all ranks. Or an mpi4py
         communicator.
     process_sets : Iterable[ProcessSet | Sequence[int]] | str | None
-        Sets to add, identical on all ranks, except that sets made from a communicator may differ
-        between ranks. "dynamic" is accepted (sets can always be added later).
+        Process sets to add. The list is identical on all ranks, but sets made from a communicator
+        may differ between ranks. "dynamic" is accepted (sets can always be added later).
 
     Raises
     ------
     ringcomm.RingcommError
-        Ranks run different versions, or the launcher has started more ranks than MPI knows.
+        Ranks run different versions of ringcomm, or the launcher has started more ranks than MPI's
+        world has.
     ringcomm.PeerLostError
-        One of the ranks died in an earlier session.
+        One of the ranks has died since an earlier ``init`` of this process.
     ValueError
         An option, a rank or a process set is invalid. After an invalid process set, ringcomm is
         initialised without process sets: call ``init`` again with valid sets.
@@ -184,7 +185,7 @@ def is_initialized() -> bool:
 
 
 def communicator() -> Communicator:
-    """Returns the communicator of all ranks, for blocking and non-blocking calls in MPI's order.
+    """Returns the communicator of all ranks. As in MPI, all ranks make its calls in the same order.
 
     Returns
     -------
@@ -244,7 +245,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = "float32", device: str | in
 def shared_arrays() -> AbstractContextManager[None]:
     """Returns a context manager in which NumPy allocates large arrays in shared memory.
 
-    The ranks of this host share the memory. It is :meth:`Communicator.shared_arrays` of the
+    Each rank still has separate arrays. The other ranks of this host can read their memory, so
+    collectives of these arrays need fewer copies. It is :meth:`Communicator.shared_arrays` of the
     communicator of all ranks.
 
     Raises
@@ -382,7 +384,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     file_path : str
         File that rank 0 writes; if it contains ``{rank}``, every rank writes a separate file.
     mark_cycles : bool
-        Mark each round of agreement on named operations.
+        Mark each round in which ranks agree on the named operations that are ready.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def broadcast_variables(
     Raises
     ------
     MismatchError
-        On every rank, if numbers, shapes or dtypes differ.
+        On every rank, if the number of variables, their shapes or their dtypes differ.
     ValueError
         The root is not in the process set.
 
@@ -73,9 +73,11 @@ def check_replicas(
     """Compares variables between the ranks. Collective.
 
     Call it, for example, before rank 0 saves a checkpoint. Distributed optimizers and tapes compare
-    their variables after the first step and every 1,000 steps. A difference is a warning on rank 0,
-    or, if ``RINGCOMM_REPLICA_CHECK`` is ``error``, a MismatchError on every rank. The message names
-    the variables, the ranks and the largest difference, and counts the calls of this name as steps.
+    their variables after the first step and every 1,000 steps.
+
+    If variables differ, rank 0 logs a warning. If ``RINGCOMM_REPLICA_CHECK`` is ``error``, every
+    rank raises MismatchError instead. The message names the variables, the ranks, the largest
+    difference and a step, which is the number of calls with this name.
 
     Parameters
     ----------

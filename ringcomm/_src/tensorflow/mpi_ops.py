@@ -119,7 +119,7 @@ def allreduce(
         ``prescale_factor`` multiplies every rank's values before the reduction,
         ``postscale_factor`` the result.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -288,7 +288,7 @@ def allgather(
     ignore_name_scope : bool
         Accepted because Horovod has it; not used.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -302,7 +302,7 @@ def allgather(
     Raises
     ------
     MismatchError
-        On every rank, if dtypes or dimensions differ.
+        On every rank, if dtypes, or dimensions other than the first, differ.
 
     Examples
     --------
@@ -362,7 +362,7 @@ def broadcast(
     ignore_name_scope : bool
         Accepted because Horovod has it; not used.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -400,7 +400,7 @@ def broadcast_(
     root_rank : int
         Global rank that provides the values.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
 
@@ -444,7 +444,7 @@ def alltoall(
     ignore_name_scope : bool
         Accepted because Horovod has it; not used.
     name : str | None
-        Name that matches the operations of the ranks.
+        Name of the operation. Calls with the same name on different ranks belong together.
     process_set : ProcessSet
         The ranks that take part.
     algorithm : str | None
@@ -459,7 +459,7 @@ def alltoall(
     Raises
     ------
     MismatchError
-        On every rank, if dtypes or dimensions differ.
+        On every rank, if dtypes, or dimensions other than the first, differ.
     ValueError
         ``splits`` or the first dimension does not fit the number of ranks.
 

@@ -191,7 +191,7 @@ def DistributedOptimizer(
     compression : type | WireFormat | str | dict | callable
         Format of data between hosts. ``Compression.none``, ``.fp16``, ``.bf16``; or a wire format
         with error feedback, which adds the residual to the next step's gradient:
-        ``Compression.auto`` (int8 where the network's model predicts a gain), ``.int8``, ``.int4``,
+        ``Compression.auto`` (int8 where the cost model predicts a gain), ``.int8``, ``.int4``,
         ``.onebit``, ``.ternary``, ``.topk(0.01)``, ``.threshold(0.1)``; or the name of one of these
         ("int8"). Wire formats need op Average or Sum, and leave small or one-dimensional gradients
         uncompressed. Within a host nothing is compressed unless the format has ``everywhere=True``.
@@ -225,7 +225,7 @@ def DistributedOptimizer(
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of its class, with the same state, parameter groups and defaults.
+        An object of a subclass of the optimizer's class; state, groups and defaults are the same.
 
     Raises
     ------

@@ -5,13 +5,13 @@ A hook on each parameter copies the gradient into its bucket, and a full bucket 
 the script holds a dense gradient, the result is copied to that gradient instead. In the first two
 steps hooks send nothing. The order of rank 0's first backward pass becomes the order of buckets.
 
-In three cases only ``synchronize`` sends, so that no unwanted or incomplete gradient is sent: if
-the script clears gradients instead of stepping (a GAN's discriminator while the generator trains),
-if it changes gradients before it steps (clipping), or if backward computes a gradient in parts
+In three cases hooks send nothing, because a gradient could be unwanted or incomplete: (1) The
+script clears gradients instead of stepping (a GAN's discriminator while the generator trains).
+(2) It changes gradients before it steps (clipping). (3) Backward computes a gradient in parts
 (reentrant checkpointing). In the last case only that gradient is sent late.
 
-If a case first occurs while gradients are in flight, a second hook corrects cleared gradients and
-later parts. It runs before autograd adds to a gradient, and keeps autograd from writing to
+A second hook handles a case that first occurs while gradients are in flight: cleared gradients, or
+parts that follow. It runs before autograd adds to a gradient, and keeps autograd from writing to
 gradients in flight. If the script itself changes a gradient in flight, that is an error.
 """
 
@@ -157,7 +157,7 @@ class GradientReducer(HookedParameters):
         if self._cleared():
             self._cancel_sent()
         self._detect_changes()
-        other = {slot for slot in self._slots if slot.state < HANDED_OVER and not slot.fits()}  # _send checks others
+        other = {slot for slot in self._slots if slot.state < HANDED_OVER and not slot.fits()}  # others: see _send()
         self.retire(other)
         self.hook_new()
         wants_new_plan = self._plan is None or self._slots != self._plan.slots

@@ -21,10 +21,10 @@ _CHUNK = 1 << 22  # elements of a device parameter that are digested at a time
 class ReplicaCheck:
     """Decides when the ranks of one optimizer compare their parameters, and compares them.
 
-    All ranks compare in each step in which any rank is `due`. They exchange their `due` in the
-    agreement of the step, so no rank waits for a rank that does not compare, even if only one
-    program has called ``state_dict()``. Ranks compare before the optimizer uses the gradients, so
-    the parameters are those after the previous step.
+    All ranks compare in each step in which any rank is `due`, for example because it has called
+    ``state_dict()``. They exchange their `due` in the agreement of the step, so no rank waits for a
+    rank that does not compare. Ranks compare before the optimizer uses the gradients, so the
+    parameters are those after the previous step.
     """
 
     def __init__(self, settings: Settings) -> None:

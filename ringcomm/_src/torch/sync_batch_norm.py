@@ -28,7 +28,7 @@ class SyncBatchNorm(_BatchNorm):
     Parameters
     ----------
     num_features : int
-        C of inputs of shape (N, C, ...).
+        Number of channels: C of inputs of shape (N, C, ...).
     eps : float
         Added to the variance.
     momentum : float | None

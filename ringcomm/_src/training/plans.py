@@ -87,7 +87,7 @@ class LowRank(NamedTuple):
 
 
 class BucketShape(NamedTuple):
-    """A bucket of a plan of the core. StepPlan.place sets the addresses of its stretches."""
+    """A bucket: one or more ranges of memory ("stretches"). StepPlan.place sets their addresses."""
 
     dtype: int  # index into _core.DTYPES
     stretches: list[int]  # number of elements of each stretch; the bucket is their concatenation
@@ -113,7 +113,7 @@ class StepPlan:
         scales: tuple[float, float],
         algorithm: str | None = None,
     ) -> None:
-        """Makes a plan of `items` gradients, with or without a bucket. Collective."""
+        """Makes a plan for `items` gradients; some may be in no bucket. Collective."""
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
         self._plan: _core.Plan = self._session.engine.make_plan(

@@ -160,7 +160,7 @@ def test_a_big_gradient_travels_from_where_it_lies():
         stored = slices[0].store(twin) if twin.shape == born.shape else born
         assert stored is not twin  # other strides, or another tensor uses its memory
     del twin
-    assert slices[0].leave(born) is born
+    assert slices[0].move_out(born) is born
     slices[0].clear()
     assert torch.equal(born, parameters[0])
 
@@ -171,7 +171,7 @@ def test_a_copy_that_is_to_be_kept_is_left():
     _, slices, _ = laid_out([[0]], [parameter], True, node)
     copy = slices[0].store(parameter)
     slices[0].release()
-    assert slices[0].leave(copy) is copy
+    assert slices[0].move_out(copy) is copy
     slices[0].clear()
     assert torch.equal(copy, parameter)
 

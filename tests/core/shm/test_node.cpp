@@ -204,6 +204,21 @@ static void leaving_is_told() {
   }
 }
 
+// Errors and behind() contain ranks of the group, which differ from local ranks on several hosts.
+static void errors_name_ranks_of_the_group() {
+  for (const std::uint32_t state : {1U, 2U}) {
+    const auto nodes = Node::for_threads(2);
+    Epochs first(*nodes[0], 0), second(*nodes[1], 0);
+    first.set_group_ranks({3, 7});
+    const std::uint32_t epoch = first.publish();
+    CHECK(!first.reached(epoch));
+    CHECK(first.behind() == std::vector<int>{7});
+    nodes[1]->mailbox(1, 0).state.store(state);
+    const Error error = error_of([&] { first.reached(epoch); });
+    CHECK(error.ranks() == std::vector<int>{7} && says(error, "rank 7"));
+  }
+}
+
 // Shares memory between real processes over real descriptors: each writes the values it read to its
 // arena.
 static void processes_share_memory(int size) {
@@ -302,4 +317,5 @@ int main() {
   epochs_are_barriers(0);
   epochs_are_barriers(~std::uint32_t{0} - 150);  // wraps around during the test
   leaving_is_told();
+  errors_name_ranks_of_the_group();
 }

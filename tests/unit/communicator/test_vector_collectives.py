@@ -129,7 +129,7 @@ def test_what_cannot_be_is_refused():
         wrong = [
             (lambda: comm.gather(x, 2), "root 2 is not a rank of this communicator of 2"),
             (lambda: comm.scatter(x, -1), "root -1"),
-            (lambda: comm.gatherv(x, [1, 1]), "counts must be the first dimensions of the 2 ranks' arrays"),
+            (lambda: comm.gatherv(x, [1, 1]), "counts must have 2 entries, each rank's number of rows"),
             (lambda: comm.scatterv(x, [4, 0, 0]), "counts must be 2"),
             (lambda: comm.scatter(None), "the root must give x"),
             (lambda: comm.scatter(x[:3]), "use scatterv"),

@@ -1,9 +1,12 @@
 """The agent of a host: stores commits, starts and ends ranks, and reports events to the driver.
 
-One thread waits for all events: messages of the driver, stubs, trainers and zygotes, the ends of
-helpers, the clock. If driver and agent receive nothing from each other for a while, each treats the
-other as lost. The agent then ends its ranks, so that the ranks of an isolated host do no harm, and
-continues to connect to the driver.
+One thread waits for all events: messages, ends of processes, and timeouts. Messages arrive from the
+driver; from stubs, which the launcher starts (launch/stub.py); from trainers, which are the ranks;
+and from zygotes, which fork trainers.
+
+If driver and agent receive nothing from each other for a while, each treats the other as lost. The
+agent then ends its ranks, so that the ranks of an isolated host do no harm, and keeps trying to
+reconnect to the driver.
 """
 
 from __future__ import annotations
@@ -99,7 +102,10 @@ class Agent:
             self._end_all()
 
     def leave(self, *_signal: Any) -> None:
-        """Requests the end of the main loop. Raises nothing: destructors swallow exceptions."""
+        """Requests the end of the main loop.
+
+        It is also a signal handler. An exception raised here would be lost if a destructor runs.
+        """
         self._done = True
 
     def _reap(self, wakeup: int) -> None:

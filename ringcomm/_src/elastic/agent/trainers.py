@@ -59,8 +59,8 @@ class Trainers:
     def start(self, message: Message, fds: list[int], stub: Peer) -> None:
         """Starts the rank that a stub requests.
 
-        The message has its command. `fds` are its descriptors 0, 1, 2 and those that the variables
-        in message["more"] name.
+        `message` contains the rank's command. `fds` are the rank's descriptors 0, 1 and 2, then one
+        for each environment variable in message["more"], which contains a descriptor's number.
         """
         trainer = Trainer(message["rank"], message["generation"], stub, message, fds)
         if trainer.generation <= self._refused:

@@ -189,8 +189,9 @@ def _become(request: Message, fds: list[int], interpreter: int) -> None:
         os.dup2(fds[number], number)
         os.close(fds[number])
     os.environ.clear()
-    # The variables in request["more"] contain numbers of descriptors, as in the process that the
-    # launcher started. They get new numbers, because loaded libraries may use the old ones.
+    # The environment variables in request["more"] contain descriptor numbers of the process that
+    # the launcher started. Here the descriptors have other numbers, because loaded libraries may
+    # use the original ones.
     os.environ.update(request["env"] | {name: str(fd) for name, fd in zip(request["more"], fds[3:], strict=True)})
     os.chdir(request["cwd"])
     with contextlib.suppress(OSError):

@@ -28,10 +28,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def run(func: Function) -> Function:
     """Decorates a training function, so that it survives the loss of ranks.
 
-    In a job of ``ringrun --min-np`` (or ``--restarts``), a change of ranks restarts the program on
-    the ranks of the next generation. The decorated function then restores the state of the
-    last commit, calls the state's reset callbacks, and calls ``func``, which continues from there.
-    In the first generation, and outside of elastic jobs, all ranks start with the state of rank 0.
+    In a job of ``ringrun --min-np`` (or ``--restarts``), each change of ranks begins a new
+    generation: the script is started again on the changed ranks. The decorated function then
+    restores the state of the last commit, and calls the state's reset callbacks. Then it calls
+    ``func``, which continues from that state. In the first generation, and outside of elastic jobs,
+    all ranks start with the state of rank 0.
 
     Parameters
     ----------
@@ -47,8 +48,8 @@ def run(func: Function) -> Function:
     Raises
     ------
     HorovodInternalError
-        Outside of an elastic job, as in other calls. In an elastic job, PeerLostError and similar
-        errors end the generation, and the next one takes over.
+        A collective of ``func`` failed. In an elastic job, the loss of a rank (PeerLostError,
+        RankLeftError, ShutDownError) is not raised. Training continues in the next generation.
 
     Examples
     --------

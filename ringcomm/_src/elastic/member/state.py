@@ -18,7 +18,7 @@ from ringcomm._src.named.objects import broadcast_object
 
 
 class State(ABC):
-    """Base class of states.
+    """Base class of elastic states.
 
     A subclass has `save`, `restore` and `sync`, as in Horovod. In an elastic job, a commit contains
     all attributes that can be pickled; `restore` is called after they have been restored.
@@ -126,7 +126,10 @@ class State(ABC):
 
     # ---- for `run` ---------------------------------------------------------------------------------------------------
     def keep(self) -> bool:
-        """Seals the saved state. Returns True if hosts were added or removed. Collective."""
+        """Makes the saved state the newest commit. Collective.
+
+        Returns True if hosts were added or removed.
+        """
         if isinstance(self._store, HostCommits):
             if not isinstance(self, ObjectState):
                 self._store.write(self.contents())

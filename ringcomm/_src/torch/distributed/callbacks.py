@@ -22,7 +22,9 @@ from typing import Any
 import torch
 
 _PATIENCE = 1.0  # seconds: if no callback has ended for this time, another one runs concurrently
-_MORE_PATIENCE = 10.0  # the same, while a callback waits for a collective that may complete only after the next one
+# Replaces _PATIENCE while a callback waits for a collective. The collective may be able to complete
+# only after the next callback has run.
+_MORE_PATIENCE = 10.0
 _IDLE = 10.0  # seconds after which an idle thread ends
 
 Path = tuple[int, ...]  # position in the order: path of the callback that attached this one, then a number

@@ -37,7 +37,7 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     Raises
     ------
     ValueError
-        The format is unknown, or for DistributedOptimizer only (powersgd: torch has a hook for it).
+        The format is unknown, or only for DistributedOptimizer (powersgd; torch has a hook for it).
     TypeError
         From the hook: the group is not ringcomm's.
 

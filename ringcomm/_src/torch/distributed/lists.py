@@ -48,7 +48,7 @@ class FlatList:
 
     @property
     def flat(self) -> Tensor:
-        """The only flat tensor of a list that ``of`` has made."""
+        """The single flat tensor of a list that :meth:`FlatList.of` made."""
         return self.flats[0]
 
     @classmethod

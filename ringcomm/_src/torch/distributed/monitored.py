@@ -35,7 +35,8 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
     Raises
     ------
     RuntimeError
-        On rank 0, with the ranks that have not entered; on other ranks, if rank 0 does not answer.
+        On rank 0, if ranks have not entered in time; the text names them. On other ranks, if rank 0
+        does not answer.
     TypeError
         The group is of another backend.
 

@@ -1,6 +1,6 @@
 """The calls of a process group of torch.distributed, translated to requests of the core.
 
-`runs` (the base class) runs the requests.
+The base class in the module `runs` submits the requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ProcessGroup(GroupMessages):
     Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an
     object of options, or tensors, ``root``, ``op`` and ``timeout``.
 
-    Calls of one group run in the order submitted, concurrently with those of other groups. Ranks
+    Calls of one group run in the order submitted, concurrently with calls of other groups. Ranks
     compare each call before data moves. A MismatchError names the group and the number of the call.
 
     Examples

@@ -191,7 +191,7 @@ class TorchState(ObjectState):
     Parameters
     ----------
     model : torch.nn.Module | None
-        A model. If the program broadcasts the parameters, create the state after that.
+        A model. If the script broadcasts the parameters, create the state after that.
     optimizer : torch.optim.Optimizer | None
         The optimizer, distributed or not.
     **kwargs : Any

@@ -42,7 +42,9 @@ class DelayedGradients(Method):
         self._keep_pending = False
         self.exchanges = 0
         super().__init__(name, process_set)
-        self.take: Callable[[], Any] = lambda: None  # takes a step of the optimizer, after this rank's last step
+        # Takes a step of the optimizer. Set in _finish(), for results that arrive after this rank's
+        # final step.
+        self.take: Callable[[], Any] = lambda: None
 
     def exchange(self, counted: bool) -> bool:
         """Replaces the gradients by the last step's result. Returns False if there is no result.

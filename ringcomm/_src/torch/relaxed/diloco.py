@@ -32,10 +32,10 @@ def DiLoCo(
     The outer optimizer is SGD with Nesterov momentum. It steps from the last common weights a, with
     a - (mean of the ranks' weights) as its gradient. ``global_weights()`` is a.
 
-    The defaults are DiLoCo's; its inner optimizer is AdamW. SlowMo is ``outer_lr=1.0,
-    outer_momentum=0.5, nesterov=False``. Streaming DiLoCo is ``fragments=4, delay=2``: one part of
-    the parameters at a time is sent while steps continue. ``outer_lr=1, outer_momentum=0`` is
-    LocalSGD.
+    The defaults are those of the DiLoCo paper, in which ``optimizer`` is AdamW. SlowMo is
+    ``outer_lr=1.0, outer_momentum=0.5, nesterov=False``. Streaming DiLoCo is ``fragments=4,
+    delay=2``: one part of the parameters at a time is sent while steps continue. ``outer_lr=1,
+    outer_momentum=0`` is LocalSGD.
 
     Source: Douillard et al., arXiv:2311.08105 and arXiv:2501.18512; Wang et al. (SlowMo),
     arXiv:1910.00643.
@@ -43,7 +43,7 @@ def DiLoCo(
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any except LBFGS.
+        Any optimizer except LBFGS.
     every : int | str
         Steps in which every parameter is exchanged once, or a time (for example "2s").
     outer_lr, outer_momentum : float
@@ -56,7 +56,8 @@ def DiLoCo(
     delay : int
         Steps from the beginning of an exchange to the use of its result; less than ``every``.
     blend : float
-        With a delay, the share of this rank's weights in its new weights. The rest is from a.
+        With a delay, the share of this rank's weights in its new weights. The rest is the share of
+        the new common weights a.
     model : torch.nn.Module | None
         Its floating-point buffers (BatchNorm's statistics) are averaged at each exchange of the
         last fragment.
@@ -64,9 +65,9 @@ def DiLoCo(
         Format in which a change is sent: "float16", "bfloat16", or a wire format, for example
         ``Compression.int8`` or ``.int4``, which adds its residual to the next change.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks.
+        The ranks that take part.
 
     Returns
     -------

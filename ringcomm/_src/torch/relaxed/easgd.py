@@ -45,7 +45,7 @@ def EASGD(
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any except LBFGS.
+        Any optimizer except LBFGS.
     every : int | str
         Steps between exchanges, or a time (for example "200ms").
     beta : float
@@ -64,12 +64,12 @@ def EASGD(
         In "sync", the data format between hosts: "float16", "bfloat16", or a wire format
         (``Compression.int8``).
     on_loss : str
-        In the other modes, the effect of the death of a rank: "end" (the other ranks get an error)
-        or "continue" (they continue, if the launcher permits that).
+        In "async" and "round_robin", selects the effect of the death of a rank: "end" (the other
+        ranks get an error) or "continue" (they continue, if the launcher permits that).
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks. In the modes "async" and "round_robin" they must be on one host.
+        The ranks that take part. In the modes "async" and "round_robin" they must be on one host.
 
     Returns
     -------

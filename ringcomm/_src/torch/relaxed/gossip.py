@@ -46,7 +46,7 @@ def Gossip(
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any except LBFGS.
+        Any optimizer except LBFGS.
     topology : str | Topology
         "ring", "exponential", "one_peer_exponential", "hypercube", "torus", "star", "complete", a
         name given to `ringcomm.register_topology`, or a `ringcomm.Topology`; for any number of
@@ -59,7 +59,8 @@ def Gossip(
     resync : int
         Number of steps between averages over all ranks; 0: no averages over all ranks.
     order : str
-        "adapt_then_combine", or "combine_while_adapt": messages are sent during the next step.
+        "adapt_then_combine": a round ends before the next step begins. "combine_while_adapt": its
+        messages are sent during the next step.
     compression : WireFormat | None
         In "sync", a wire format, for example ``Compression.topk(0.1)``. It encodes the difference
         between the weights and the neighbours' copies of them. The topology must not change from
@@ -70,12 +71,12 @@ def Gossip(
     model : torch.nn.Module | None
         Its floating-point buffers (BatchNorm's statistics) are averaged too.
     on_loss : str
-        In "async", the effect of the death of a rank: "end" (the other ranks get an error) or
-        "continue" (they continue, if the launcher permits that).
+        In "async", selects the effect of the death of a rank: "end" (the other ranks get an error)
+        or "continue" (they continue, if the launcher permits that).
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks. In "async" they must be on one host.
+        The ranks that take part. In "async" they must be on one host.
 
     Returns
     -------

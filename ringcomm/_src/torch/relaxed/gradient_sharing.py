@@ -32,15 +32,15 @@ def GradientSharing(
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any except LBFGS; its state is local to each rank.
+        Any optimizer except LBFGS; its state is local to each rank.
     threshold : float
         Change of a weight that one sent sign causes.
     adaptive : bool
         True: adapts the threshold, to keep the share of elements sent between 0.0001 and 0.01.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks.
+        The ranks that take part.
 
     Returns
     -------

@@ -126,8 +126,8 @@ def Hogwild(
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any except LBFGS. Its kernels write the shared weights. ``foreach=False`` needs the fewest
-        passes over them.
+        Any optimizer except LBFGS. Its kernels write the shared weights. ``foreach=False`` needs
+        the fewest passes over them.
     update : str
         "racy", or "locked": one rank steps at a time.
     model : torch.nn.Module | None
@@ -137,12 +137,12 @@ def Hogwild(
         rank (or a time, for example "200ms"), a host sends its weights. To its current weights it
         then adds the difference between the mean of all hosts' weights and the weights sent.
     on_loss : str
-        On one host, the effect of the death of a rank: "end" (the other ranks get an error) or
-        "continue" (they continue, if the launcher permits that).
+        If all ranks are on one host, selects the effect of the death of a rank: "end" (the other
+        ranks get an error) or "continue" (they continue, if the launcher permits that).
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks. With several hosts, it must contain all ranks.
+        The ranks that take part. With several hosts, the set must contain all ranks.
 
     Returns
     -------

@@ -94,10 +94,10 @@ def LocalSGD(
 ) -> Any:
     """Returns an optimizer that steps locally, and periodically averages weights over all ranks.
 
-    Each step uses this rank's gradients; ranks may take different numbers of steps. The call is
-    collective, and broadcasts the first rank's weights. Communication is 1/every of
-    DistributedOptimizer's, which helps with a slow network. LocalSGD helps with a slow rank only if
-    ``every`` is a time.
+    Each step uses this rank's gradients; ranks may take different numbers of steps. Creating the
+    optimizer is collective, and broadcasts the first rank's weights. With ``every=n``, it sends 1/n
+    of the bytes that DistributedOptimizer sends, which helps with a slow network. LocalSGD helps
+    with a slow rank only if ``every`` is a time.
 
     Source: Stich, arXiv:1805.09767; post-local (``start``): Lin et al., arXiv:1808.07217;
     hierarchical (``groups``): Castiglia et al., arXiv:2007.13819; ``overlap``: Shen et al.,
@@ -106,14 +106,15 @@ def LocalSGD(
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        Any except LBFGS.
+        Any optimizer except LBFGS.
     every : int | str
         Steps between exchanges, or a time (for example "200ms"). A rank then exchanges after its
         first step past that time, so ranks wait for at most one step of another rank.
     start : int
         Number of first steps in which gradients are averaged, as DistributedOptimizer does.
     momentum : str
-        Effect of an exchange on the optimizer's state: "local" (none), "average", "reset".
+        Effect of an exchange on the optimizer's state: "local" (none), "average" (the ranks' mean
+        replaces it) or "reset" (it is cleared).
     groups : Mapping[int, Any] | None
         Replaces ``every``. ``{4: "host", 16: "all"}`` averages over a host's ranks every 4 steps,
         and over all ranks every 16 steps. Values may be process sets. Each number divides the next.
@@ -125,9 +126,9 @@ def LocalSGD(
     wire : str | None
         "float16" or "bfloat16": data format between hosts.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks.
+        The ranks that take part.
 
     Returns
     -------

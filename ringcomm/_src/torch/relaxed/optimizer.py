@@ -27,8 +27,8 @@ _KEY = "relaxed"  # key in a state_dict
 class RelaxedOptimizer(Exchanging, Wrapper):
     """An optimizer that steps on this rank's gradients, and exchanges data when that is due.
 
-    Use it in a ``with`` statement, or call ``finish()`` at the end. This answers other ranks, which
-    may make more steps.
+    Use it in a ``with`` statement, or call ``finish()`` at the end. Until all ranks have finished,
+    this rank then takes part in the exchanges of ranks that make more steps.
     """
 
     @delegating_step
@@ -36,7 +36,7 @@ class RelaxedOptimizer(Exchanging, Wrapper):
         """Takes the optimizer's step, then exchanges data if that is due.
 
         ``torch.amp.GradScaler.step`` passes ``grad_scaler``. After an overflow only this rank skips
-        its step, which still counts.
+        its step. The skipped step still counts toward the next exchange.
         """
         if grad_scaler is not None:
             loss_scaling.unscale(self, grad_scaler)
@@ -89,7 +89,7 @@ class RelaxedOptimizer(Exchanging, Wrapper):
         return self._method.has_own_model
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the optimizer's state_dict, with this rank's method state as "relaxed".
+        """Returns the optimizer's state_dict; its entry "relaxed" is this rank's method state.
 
         Training continues exactly if the number of ranks is the same. For another number, save the
         model within ``global_weights()``, and make a new optimizer.

@@ -156,26 +156,27 @@ def ParameterServer(
 
     No rank waits for another, unless ``consistency`` requires it.
 
-    The store applies the optimizer's update rule natively, with the options at the time of each
-    push. (A learning-rate schedule may depend on ``optimizer.updates``.) On a server's host, the
-    pushing rank applies the rule itself in shared memory, where a lock protects each 16 KB. For
-    ranks of other hosts, the server's worker thread applies it while the server's script runs. SGD,
-    Adam, AdamW, Adagrad and RMSprop are native. Steps of any other optimizer are taken in Python by
-    dedicated servers (``if rank in servers: optimizer.serve()``).
+    The shared weights are in a parameter store, in the memory of the servers. It applies the
+    optimizer's update rule in native code, with the optimizer's options (learning rate and so on)
+    at the time of each push. A learning-rate schedule may depend on ``optimizer.updates``. On a
+    server's host, the pushing rank applies the rule itself in shared memory, where a lock protects
+    each 16 KB. For ranks of other hosts, the server's worker thread applies it while the server's
+    script runs. SGD, Adam, AdamW, Adagrad and RMSprop are native. Steps of any other optimizer are
+    taken in Python by dedicated servers (``if rank in servers: optimizer.serve()``).
 
     The optimizer's state is in the store; weight decay acts on the store's weights. With p ranks
     the weights get p updates in the time of one rank's update. Begin with the learning rate of one
     rank, and without momentum. (With Async, p ranks and momentum m, the usable learning rate is
     about (1 - m)/p of that of one rank: Mitliagkas et al., arXiv:1605.09774.)
 
-    Source: Dean et al., NIPS 2012; Li et al., OSDI 2014; consistencies:
+    Source: Dean et al., NIPS 2012; Li et al., OSDI 2014. For the sources of the consistencies, see
     `ringcomm._src.decentralized.consistency`.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        An optimizer of these classes. With dedicated servers, any other optimizer too; the servers'
-        options then apply.
+        An optimizer of a native class. With dedicated servers, any other optimizer too; the options
+        of the servers' optimizers then apply.
     servers : str | int | Sequence[int]
         Ranks that hold the weights in their memory: "all", a number of ranks, or a list. They train
         like the other ranks, or call ``optimizer.serve()`` instead.
@@ -183,7 +184,8 @@ def ParameterServer(
         ``hvd.Async()`` (the default), ``hvd.SSP(s)``, ``hvd.SoftSync(S)``, ``hvd.Sync()``,
         ``hvd.Backup(S)``.
     scale : Scale
-        Factor of gradients t updates late: "none" (1), "inverse" (1/t), or a function of t.
+        Factor for a gradient if the weights had t updates since the rank read them: "none" (1),
+        "inverse" (1/t), or a function of t.
     compensate : float
         Strength of delay compensation (DC-ASGD, arXiv:1609.08326), for example 0.04.
     model : torch.nn.Module | None
@@ -194,16 +196,16 @@ def ParameterServer(
         "200ms"), a host sends its weights. To its current weights it then adds the difference
         between the mean of all hosts' weights and the weights sent.
     on_loss : str
-        On one host, the effect of the death of a rank: "end" (the other ranks get an error) or
-        "continue" (they continue, if the launcher permits that).
+        If all ranks are on one host, selects the effect of the death of a rank: "end" (the other
+        ranks get an error) or "continue" (they continue, if the launcher permits that).
     across : str
         For several hosts, or without shared memory. "service": servers are ranks of any host, and
         ``consistency`` holds between all ranks. "host": each host has a separate store, which suits
         a slow network; ``servers`` and ``consistency`` apply to each host's ranks.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer; names for errors.
+        As for DistributedOptimizer: the names that error messages use.
     process_set : ProcessSet
-        The ranks. With several hosts, it must contain all ranks.
+        The ranks that take part. With several hosts, the set must contain all ranks.
 
     Returns
     -------

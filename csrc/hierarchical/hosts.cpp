@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/error.hpp"
-#include "shm/epochs.hpp"
-
 namespace ringcomm {
 
 Hosts::Hosts(const std::vector<int>& host_of, int me) {

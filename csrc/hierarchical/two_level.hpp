@@ -16,6 +16,8 @@
 
 namespace ringcomm {
 
+class Epochs;
+
 // The parameters of the exchange between hosts.
 struct LaneRun {
   Transport& transport;

@@ -56,7 +56,7 @@ def test_a_job_runs(tmp_path: Path) -> None:
         assert sorted(done.stdout.split("\n"))[1:] == [f"rank {rank} of 3 is through" for rank in range(3)]
     else:
         assert done.returncode != 0
-        assert "start the job with 'ringrun -np 3 python script.py' in place of torchrun" in done.stderr
+        assert "start the job with 'ringrun -np 3 python script.py' instead of torchrun" in done.stderr
 
 
 @pytest.mark.mpi

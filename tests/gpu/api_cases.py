@@ -174,7 +174,7 @@ def info(here: Here) -> None:
     assert known["chosen"] == next(name for name, why in known["routes"].items() if not why)
     if here.rank == 0:
         on, why = facts["enabled"]["GPU buffers"].values()
-        assert on and f"{devices.count()} here, by {known['chosen']}" in why and "not aware: " in why
+        assert on and f"{devices.count()} on this host, route {known['chosen']}" in why and "not aware: " in why
 
 
 def run(seeds: int, folder: str, example: str) -> None:

@@ -30,7 +30,7 @@ def variables(**more: str) -> dict[str, str]:
 def test_api(ranks: int, tmp_path: Path) -> None:
     result = mpi_case.run(ranks, in_cases, SEEDS[ranks], str(tmp_path), variables=variables(), alone=True)
     assert f"{ranks} ranks, arrays of " in result.text
-    assert "# allreduce sum on cuda, by " in result.text
+    assert "# allreduce sum on cuda, route " in result.text
 
 
 def in_cases(seeds: int, folder: str) -> None:

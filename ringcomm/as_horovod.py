@@ -1,15 +1,15 @@
 """Runs programs and libraries written for Horovod unchanged: `horovod` becomes ringcomm.
 
-There are three ways; the first two change no file::
+There are three ways. The first two change no file; the third adds one line to the program::
 
     ringrun -np 2 --as-horovod python train.py
     mpirun -n 2 python -m ringcomm.as_horovod train.py  # or: -m package.module
     import ringcomm.as_horovod                          # before anything imports horovod
 
-After this, ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common`` and ``.data``, with all
-their submodules, are the modules of ``ringcomm`` themselves, not copies. So a class is the same
-object under both names. ``horovod`` and ``horovod.runner`` contain ``run``. Other modules of
-Horovod raise ImportError. An installed Horovod is not used.
+Then ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common``, ``.data``, ``.ray`` and
+``.spark``, with all their submodules, are the modules of ``ringcomm``, not copies. So a class is
+the same object under both names. ``horovod`` and ``horovod.runner`` contain ``run``. An import of
+another module of Horovod raises ModuleNotFoundError. An installed Horovod is not used.
 """
 
 from __future__ import annotations

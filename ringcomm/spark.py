@@ -109,7 +109,8 @@ def run(
 ) -> list[Any]:
     """Calls ``fn(*args, **kwargs)`` on every rank of a new job and returns the results.
 
-    The function calls :func:`ringcomm.init` itself. Function, arguments and results are pickled.
+    `fn` calls :func:`ringcomm.init` itself. MPI must be MPICH or derived from it. `fn`, its
+    arguments and its results are pickled (with cloudpickle if it is installed).
     The arguments are those of ``horovod.spark.run``.
 
     Parameters
@@ -127,12 +128,13 @@ def run(
         Seconds in which all ranks must have started; by default HOROVOD_SPARK_START_TIMEOUT, or
         600.
     env : Mapping[str, str] | None
-        Variables for the environment of the ranks.
+        Environment variables of the ranks, added to those of Spark's executors.
     stdout, stderr : IO[str] | None
-        Text files to which the ranks' output is written after the job has succeeded. If neither is
-        given, the output stays in the logs of Spark's executors.
+        Text files to which the ranks' output is written after the job has succeeded. If only one
+        is given, the other output is discarded. If neither is given, all output stays in the logs
+        of Spark's executors.
     verbose : int
-        0 logs nothing.
+        0: ringcomm does not log the start of the job. Other values: it does, at level INFO.
     nics : Iterable[str] | None
         Names of the network interfaces that ranks may use.
     executable : str | None
@@ -143,13 +145,14 @@ def run(
     Returns
     -------
     list[Any]
-        The results, by rank.
+        One result per rank, in rank order.
 
     Raises
     ------
     Exception
         The exception that a rank raised, with the rank's traceback as ``__cause__``. If several
-        ranks raised one, the first that is not a consequence of another rank's failure.
+        ranks raised, errors that report the failure of another rank (PeerLostError, RankLeftError,
+        ShutDownError) are raised only if there is no other.
     RuntimeError
         There is no SparkContext, or the job failed otherwise.
     TimeoutError

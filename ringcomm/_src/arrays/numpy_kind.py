@@ -14,7 +14,11 @@ _dtypes: dict[np.dtype[Any], int] = {}
 
 
 def dtype_index(dtype: np.dtype[Any]) -> int:
-    """Returns the core's index of a dtype; MOVES_ONLY: no reductions. TypeError: cannot be sent."""
+    """Returns the core's index of a dtype.
+
+    If ringcomm can move the dtype but not reduce it, returns MOVES_ONLY. Raises TypeError for a
+    dtype that cannot be sent: Python objects, foreign byte order, elements of 0 bytes.
+    """
     index = _dtypes.get(dtype)
     if index is None:
         if not dtype.isnative:

@@ -56,7 +56,11 @@ class MismatchError(HorovodInternalError):
 
 
 class RankLeftError(HorovodInternalError):
-    """A rank that an operation needs has called ``shutdown`` or ended. The job continues."""
+    """A rank that an operation needs has left.
+
+    It has called ``shutdown`` or ``close``, or its script has ended. Only operations that need this
+    rank fail. The job continues.
+    """
 
 
 class RankJoinedError(HorovodInternalError):
@@ -68,7 +72,10 @@ class ShutDownError(HorovodInternalError):
 
 
 class PeerLostError(HorovodInternalError):
-    """A rank died or MPI failed after data began to move. Fatal: later calls raise it too."""
+    """A rank died without notice, an earlier call of a rank failed, or MPI failed.
+
+    The error is fatal: later calls raise it too.
+    """
 
 
 class TransportError(PeerLostError):
@@ -80,7 +87,7 @@ class InternalError(RingcommError):
 
 
 class UnsupportedError(NotImplementedError, ValueError, TypeError):
-    """The operation does not exist for this op or dtype, on any rank.
+    """Ringcomm does not support the operation for this op, dtype or array.
 
     Examples are a dtype without arithmetic, an Adasum of integers and a reducescatter with Adasum.
     Horovod raises RuntimeError (NotImplementedError), ValueError or TypeError, depending on the

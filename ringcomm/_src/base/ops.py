@@ -230,9 +230,9 @@ def wire_code(wire: Any, dtype: int | None = None) -> int:
     Parameters
     ----------
     wire
-        None; a format's name (``_core.wire_formats()``); a format with its parameters
-        (``Compression.topk(0.1)``); a dtype, for the format of its name; or a compressor with one
-        of these as its ``wire``.
+        None: unchanged elements. The name of a format (``_core.wire_formats()`` lists the names).
+        A format with its parameters (``Compression.topk(0.1)``). A dtype: the format of the same
+        name. A compressor whose attribute ``wire`` is one of these values.
     dtype : int | None
         Index of the elements' dtype; None if the dtype is not known yet. Elements that the format
         does not shorten are sent unchanged.

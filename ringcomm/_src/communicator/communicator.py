@@ -56,37 +56,44 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
     calls (``iallreduce`` and so on) is separate from that of the blocking calls.
 
     Arrays are NumPy arrays, objects with the buffer protocol, DLPack or ``__array_interface__``,
-    torch tensors, or arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md). Results
-    are torch tensors for torch tensors, CuPy's arrays or :class:`ringcomm.DeviceArray` on a GPU,
-    else NumPy arrays. Strided arrays of the host are copied.
+    torch tensors, or arrays of GPUs (``__cuda_array_interface__`` or DLPack; docs/gpu.md). Arrays
+    that are not C-contiguous are copied. The type of the result depends on the input:
+
+    - a torch tensor: a torch tensor;
+    - another array of a GPU: a CuPy array, or a :class:`ringcomm.DeviceArray` without CuPy;
+    - any other input: a NumPy array.
 
     Reductions work on float16, bfloat16, float32, float64, int8 to int64, uint8 to uint64, bool,
     complex64, complex128 and pairs of a value and an index, each with its ops
     (:class:`ringcomm.Op`). The other collectives move any dtype. Reductions give bitwise identical
     results on all ranks.
 
-    Call ``close()``, or use ``with``. Closing is collective, so Python cannot close a communicator
-    that is dropped: it keeps its memory and two file descriptors until the process ends.
+    Call ``close()``, or use ``with``. Closing is collective, so garbage collection cannot close a
+    communicator. An unclosed communicator keeps its memory and two file descriptors until the
+    process ends.
 
     Parameters
     ----------
     comm
         An mpi4py intracommunicator, which is duplicated; None: ``MPI.COMM_WORLD``.
     config : Config | None
-        Options; None: from the environment. All ranks use the options of rank 0.
+        Options; None: from the environment. All ranks use the options of rank 0, except options
+        that each rank keeps (:class:`ringcomm.Config`).
 
     Raises
     ------
     ringcomm.RingcommError
-        The launcher has started more ranks than MPI's world has, or ranks run different versions of
-        ringcomm.
+        The launcher has started more ranks than ``MPI.COMM_WORLD`` has, or ranks run different
+        versions of ringcomm.
     ringcomm.MismatchError
         In a call: ranks disagree on the call, dtype, shape, op, root, algorithm or name. No data
         has moved; the communicator remains usable.
     ringcomm.RankLeftError
-        In a call: a rank has closed the communicator or ended.
+        In a call: a rank that the call needs has left in an orderly way. It has closed the
+        communicator, or its script has ended.
     ringcomm.PeerLostError
-        In a call: a rank died or MPI failed. Every later call raises it too.
+        In a call: the process of a rank died without notice, an earlier call of a rank failed or
+        was interrupted, or MPI failed. Every later call raises it too.
 
     Examples
     --------

@@ -116,9 +116,9 @@ class PointToPointCalls(Calls):
     ValueError
         The rank or tag does not exist.
     ringcomm.RankLeftError
-        The other rank has closed the communicator or ended.
+        The other rank has closed the communicator, or its script has ended.
     ringcomm.PeerLostError
-        The other rank died; with ANY_SOURCE, any rank died.
+        The process of the other rank died without notice; with ANY_SOURCE, that of any rank.
     ringcomm.ShutDownError
         This rank has closed the communicator.
     """

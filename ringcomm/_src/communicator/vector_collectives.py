@@ -155,7 +155,7 @@ class VectorCollectives(OrderedCalls):
         return self._scan(SCAN, x, op, out, algorithm, name)
 
     def exscan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
-        """Scans as :meth:`scan` does, over the ranks before this rank; rank 0 gets None."""
+        """Performs :meth:`scan` over the ranks before this rank only; rank 0 gets None."""
         return self._scan(EXSCAN, x, op, out, algorithm, name)
 
     def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:

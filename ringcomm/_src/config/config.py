@@ -131,8 +131,9 @@ class Config:
     nccl_library: str = _option("libnccl.so.2", "file of NCCL, used if each rank has a separate GPU", own=True)
     gpu_route: str = _option(
         "auto",
-        "route of GPU arrays: auto, staging (through host memory), aware (GPU-aware MPI), levels (slices between "
-        "hosts), ipc (kernels that read all ranks' memory) or nccl; an error if the ranks cannot use it",
+        "route of GPU arrays: auto, staging (through host memory), aware (GPU-aware MPI), levels (nccl or ipc inside "
+        "hosts; between hosts, each rank sends one slice of the array), ipc (kernels that read all ranks' memory) or "
+        "nccl; an error if the ranks cannot use the route",
         parse=parse_gpu_route,
     )
     fusion_bytes: int = _option(

@@ -216,6 +216,20 @@ class Codec:
         """Encodes a block; writes the decoded values to the block. Returns the encoded bytes."""
     def decode(self, wire: int, nbytes: int, block: int, count: int, add: bool) -> None: ...
 
+class SparseTables:
+    """The sum of sparse tables: (dtype, elements of a row, rows) each. Addresses must stay valid."""
+    def __init__(self, tables: Sequence[tuple[int, int, int]]) -> None: ...
+    def add(self, table: int, indices: int, values: int, count: int) -> None: ...
+    def add_packed(self, operation: str, blocks: int, nbytes: int) -> None: ...
+    def added(self) -> list[int]:
+        """Returns the number of entries added to each table, with duplicates."""
+    def counts(self) -> list[int]:
+        """Returns the number of distinct rows of each table."""
+    def write(self, table: int, indices: int, values: int, factor: float, divisor: int) -> None: ...
+    def packed_bytes(self, owners: int) -> list[int]:
+        """Returns the bytes of each owner's block."""
+    def pack(self, owners: int, rank: int, out: int) -> None: ...
+
 def open_devices(library: str, nccl: str) -> int:
     """Loads CUDA's driver once; returns the number of GPUs. ValueError: there is no driver."""
 

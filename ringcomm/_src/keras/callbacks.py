@@ -108,7 +108,7 @@ class BroadcastGlobalVariablesCallback(DistributedCallback):
 
 
 class MetricAverageCallback(DistributedCallback):
-    """A callback that averages the metrics over all ranks at the end of an epoch, in one operation.
+    """A callback that averages scalar metrics over all ranks at the end of each epoch.
 
     Put it before callbacks that use metrics: checkpoints, early stopping, schedules.
 

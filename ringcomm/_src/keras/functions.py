@@ -66,7 +66,7 @@ def allreduce(
     MismatchError
         On every rank, if dtypes, shapes or ops differ.
     UnsupportedError
-        The dtype does not support the op. It is a TypeError and a ValueError.
+        The op does not support the dtype. The class derives from TypeError and ValueError.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
     Raises
     ------
     MismatchError
-        On every rank, if their numbers, shapes or dtypes differ.
+        On every rank, if the number of variables, their shapes or their dtypes differ.
     ValueError
         The root is not in the process set.
 

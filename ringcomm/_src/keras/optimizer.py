@@ -265,7 +265,7 @@ def DistributedOptimizer(
     op : Op
         ``Average``, ``Sum``, ``Min``, ``Max``, ``Product`` or ``Adasum``, for the gradients.
     backward_passes_per_step : int
-        Number of passes whose gradients a rank adds up before it reduces them.
+        Number of backward passes per step. A rank adds up their gradients, then reduces the sum.
     average_aggregated_gradients : bool
         Divide the sum of these passes by their number.
     num_groups : int
@@ -338,7 +338,7 @@ def PartialDistributedOptimizer(optimizer: Any, *arguments: Any, local_layers: A
     optimizer : keras.optimizers.Optimizer
         The optimizer; ``arguments`` and ``options`` are those of :func:`DistributedOptimizer`.
     local_layers : keras.layers.Layer | list[keras.layers.Layer] | None
-        Built layers whose gradients are not reduced.
+        Built layers. Their gradients are not reduced.
 
     Returns
     -------

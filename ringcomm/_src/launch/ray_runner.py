@@ -31,7 +31,7 @@ class Settings:
 
 
 class RayExecutor:
-    """Ranks that are Ray actors, and calls of functions on them.
+    """An executor that starts ranks as Ray actors, and calls functions on all ranks.
 
     The arguments are those of ``horovod.ray.RayExecutor``.
 
@@ -40,28 +40,32 @@ class RayExecutor:
     settings : Settings
         Timeouts and network interfaces, from :meth:`create_settings`.
     num_workers : int | None
-        Number of ranks. They run on as few nodes as possible, or in the current placement group.
+        Number of ranks. Give either num_workers or num_hosts. In a new placement group, Ray
+        packs the ranks on few nodes if it can.
     num_hosts : int | None
-        Number of nodes, instead of num_workers.
+        Number of nodes, each with num_workers_per_host ranks. In a current placement group, only
+        the total number of ranks counts.
     num_workers_per_host : int
         Number of ranks on each of the num_hosts nodes.
     cpus_per_worker : int
         CPUs that Ray reserves for each rank.
     use_gpu : bool
-        If True, each rank has GPUs. A rank can access all GPUs of its node's ranks.
+        If True, Ray reserves GPUs for each rank. CUDA_VISIBLE_DEVICES of each rank lists the GPUs
+        of all ranks on its node.
     gpus_per_worker : int | None
-        GPUs of each rank; by default one if use_gpu is True.
+        GPUs of each rank, at least 1; None: one. Needs use_gpu=True.
     use_current_placement_group : bool
-        If False, always make a new placement group.
+        If True, the ranks run in the placement group of the calling task or actor, if it has one.
+        Otherwise, :meth:`start` makes a new placement group.
     min_workers, max_workers : int | None
-        Options of elastic jobs. They raise ValueError, because Ray does not support these jobs.
+        Options of elastic jobs, which RayExecutor does not support. Values raise ValueError.
     reset_limit, cooldown_range, elastic_timeout, override_discovery
-        Accepted without effect.
+        Options of elastic jobs in Horovod; ignored.
 
     Raises
     ------
     ValueError
-        Arguments contradict each other, or request an elastic job.
+        Arguments contradict each other, request an elastic job, or give no rank.
 
     Examples
     --------
@@ -149,12 +153,15 @@ class RayExecutor:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, Any] | None = None,
     ) -> None:
-        """Starts the workers, and MPI in them.
+        """Starts one worker per rank, a Ray actor, and starts MPI in the workers.
+
+        If this fails, it ends the workers that it started.
 
         Parameters
         ----------
         executable_cls : type | None
-            Each rank makes an instance, which :meth:`execute` passes to its function.
+            Each rank makes an instance of this class. :meth:`execute` and :meth:`execute_single`
+            pass it to their function.
         executable_args : Sequence[Any] | None
             Positional arguments of ``executable_cls``.
         executable_kwargs : Mapping[str, Any] | None
@@ -167,9 +174,10 @@ class RayExecutor:
         RuntimeError
             The workers are already running.
         TimeoutError
-            Ray has not provided the resources, or MPI has not started in time.
+            Ray has not provided the resources within ``placement_group_timeout_s``, or MPI has not
+            started within ``timeout_s``.
         ringcomm.RingcommError
-            The MPI is not derived from MPICH.
+            The MPI library is neither MPICH nor derived from it.
         """
         if self._workers:
             raise RuntimeError("the workers have been started: call shutdown() before another start()")
@@ -242,8 +250,8 @@ class RayExecutor:
 
         Raises
         ------
-        Exception
-            As :meth:`run`.
+        RayTaskError, RayActorError, RuntimeError
+            In the same cases as :meth:`run`.
         """
         return self._results(self._submit(fn, callbacks))
 
@@ -275,11 +283,12 @@ class RayExecutor:
         Raises
         ------
         ray.exceptions.RayTaskError
-            A rank raised an exception; the error is also an instance of the exception's type. If
-            several ranks raised, it is the first exception that no other rank caused. ringcomm is
-            then shut down on these ranks; the next function must call ``init`` again.
+            A rank raised an exception. The error is also an instance of that exception's type. If
+            several ranks raised, errors that report the failure of another rank (PeerLostError,
+            RankLeftError, ShutDownError) are raised only if there is no other. ringcomm is shut
+            down on each rank that raised; the next function must call ``init`` again there.
         ray.exceptions.RayActorError
-            A worker has died. The other workers cannot continue: call :meth:`shutdown` and
+            A worker has died. The other workers cannot continue: call :meth:`shutdown`, then
             :meth:`start`.
         RuntimeError
             The workers are not running.
@@ -295,6 +304,8 @@ class RayExecutor:
     ) -> list[Any]:
         """Calls a function as :meth:`run` does, but does not wait for the results.
 
+        ``ray.get`` raises the error of a rank without looking for its cause on other ranks.
+
         Returns
         -------
         list[ray.ObjectRef]
@@ -308,7 +319,10 @@ class RayExecutor:
         return ray.get(self._started()[0].execute_alone.remote(fn))
 
     def shutdown(self) -> None:
-        """Ends the workers. A function that still runs on a worker is killed after 10 seconds."""
+        """Ends the workers. Kills workers that still run a function after 10 seconds.
+
+        The executor can be started again.
+        """
         if ending := [] if self._lost else [worker.end.remote() for worker in self._workers]:
             ray.wait(ending, num_returns=len(ending), timeout=_ENDING)
         for actor in (*self._workers, self._allgather_actor):

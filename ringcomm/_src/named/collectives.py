@@ -11,9 +11,9 @@ name ends in an underscore (in place). The ``_async`` forms return a handle for 
 
 All functions raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root,
 algorithm or kind under one name; the job continues), ``RankLeftError`` (a rank that is needed has
-shut down or ended) and ``PeerLostError`` (a rank died; fatal). On this rank they raise
-``ValueError`` before ``init()``, if an operation of the same name is in flight, if the algorithm is
-unknown, or if this rank is not in ``process_set``.
+shut down, or its script has ended) and ``PeerLostError`` (a rank died; fatal). On this rank they
+raise ``ValueError`` before ``init()``, if an operation of the same name is in flight, if the
+algorithm is unknown, or if this rank is not in ``process_set``.
 """
 
 from __future__ import annotations

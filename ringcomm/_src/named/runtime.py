@@ -62,18 +62,20 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     Parameters
     ----------
     comm : Sequence[int] | mpi4py.MPI.Comm | None
-        None: all ranks of ``MPI.COMM_WORLD`` (one rank without ``mpirun`` or without MPI). A list
-        of its ranks: only these ranks call ``init``; an empty list: all ranks. Or an mpi4py
-        communicator.
+        None or an empty list: all ranks of ``MPI.COMM_WORLD``, which has one rank without
+        ``mpirun``. Without MPI, the process is the only rank. A list of ranks of
+        ``MPI.COMM_WORLD``: only these ranks call ``init``. An mpi4py communicator: its ranks.
     process_sets : Iterable[ProcessSet | Sequence[int]] | str | None
-        Process sets to add. The list is identical on all ranks, but sets made from a communicator
-        may differ between ranks. "dynamic" is accepted (sets can always be added later).
+        Process sets to add. All ranks pass the same number of sets, in the same order, and each set
+        has the same ranks everywhere. There is one exception. If every rank makes a set from an
+        mpi4py communicator, these communicators may differ, as after ``comm.Split``. All their sets
+        are then added. "dynamic" adds no set; sets can always be added later.
 
     Raises
     ------
     ringcomm.RingcommError
-        Ranks run different versions of ringcomm, or the launcher has started more ranks than MPI's
-        world has.
+        Ranks run different versions of ringcomm, or the launcher has started more ranks than
+        ``MPI.COMM_WORLD`` has.
     ringcomm.PeerLostError
         One of the ranks has died since an earlier ``init`` of this process.
     ValueError

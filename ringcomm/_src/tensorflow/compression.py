@@ -15,7 +15,10 @@ from ringcomm._src.compression.compression import NoneCompressor
 
 
 class Compressor(neutral.Compressor):
-    """Base class of compressors. Subclasses define both methods, or a ``wire`` dtype.
+    """Base class of compressors.
+
+    A subclass defines `wire`, a dtype in which the core sends tensors between hosts. Or it
+    overrides `compress` and, if the result must be converted back, `decompress`.
 
     Examples
     --------

@@ -21,7 +21,7 @@ from ringcomm._src.training.replicas import compare_now
 def broadcast_variables(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> Any:
-    """Assigns the root's values to the variables, all in one operation.
+    """Assigns the root's values to the variables. One operation broadcasts all of them.
 
     Parameters
     ----------

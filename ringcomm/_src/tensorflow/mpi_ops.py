@@ -135,7 +135,7 @@ def allreduce(
     MismatchError
         On every rank, if dtypes, shapes or ops differ.
     UnsupportedError
-        The dtype does not support the op. It is a TypeError and a ValueError.
+        The op does not support the dtype. The class derives from TypeError and ValueError.
     NotImplementedError
         The op is not supported for ``tf.IndexedSlices``.
 
@@ -350,8 +350,8 @@ def broadcast(
 ) -> Any:
     """Returns the root's values on every rank.
 
-    It is differentiable: the root's gradient is the average over the ranks, that of other ranks is
-    zero.
+    It is differentiable: the root's gradient is the average over the ranks, and the gradient
+    of other ranks is zero.
 
     Parameters
     ----------
@@ -500,7 +500,7 @@ def join(process_set: ProcessSet = global_process_set) -> int:
     Returns
     -------
     int
-        The rank (of the world) that joined last, identical on all ranks.
+        Global rank of the rank that joined last, identical on all ranks.
 
     Examples
     --------

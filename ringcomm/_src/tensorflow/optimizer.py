@@ -89,7 +89,7 @@ def DistributedOptimizer(
     name, use_locking
         Arguments of an optimizer of TensorFlow 1.
     backward_passes_per_step : int
-        Number of passes whose gradients a rank adds up before it reduces them.
+        Number of backward passes per step. A rank adds up their gradients, then reduces the sum.
     average_aggregated_gradients : bool
         Divide the sum of these passes by their number.
 

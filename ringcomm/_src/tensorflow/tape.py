@@ -47,7 +47,7 @@ def DistributedGradientTape(
     scale_local_gradients: bool = True,
     algorithm: str | None = None,
 ) -> Any:
-    """Returns a tape whose ``gradient()`` reduces the gradients over all ranks.
+    """Returns a tape with a method ``gradient()`` that reduces gradients over all ranks.
 
     Gradients that are None stay None; they must be None on all ranks.
 
@@ -130,7 +130,7 @@ def PartialDistributedGradientTape(
     gradtape : tf.GradientTape
         The tape; this and the other arguments are as for :func:`DistributedGradientTape`.
     local_layers : keras.layers.Layer | list[keras.layers.Layer] | None
-        Built layers whose gradients stay local.
+        Built layers. Their gradients are not reduced.
 
     Returns
     -------

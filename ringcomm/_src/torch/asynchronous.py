@@ -24,6 +24,7 @@ from ringcomm._src.arrays.handles import Handle, InPlaceHandle
 from ringcomm._src.base.ops import Average, Sum, core_op
 from ringcomm._src.named import collectives, named
 from ringcomm._src.named.process_sets import global_process_set
+from ringcomm._src.torch.sparse import SparseSum
 from ringcomm._src.torch.tensors import require_arithmetic, require_dense
 
 Tensor = torch.Tensor
@@ -49,7 +50,7 @@ class Operations(collectives.Operations[Tensor]):
         splits : Sequence[int] | torch.Tensor | None
             Number of rows for each rank; None: equal numbers.
         name : str | None
-            Identifies the operation on all ranks; None: numbered in the order of the calls.
+            Name of the operation, equal on all ranks. None: unnamed calls match by their order.
         process_set : ProcessSet
             The ranks that take part.
         algorithm : str | None
@@ -94,29 +95,27 @@ operations = Operations(check)
 class SparseHandle:
     """Handle of a sparse reduction. Call it to wait, as in Horovod, or use it like any handle."""
 
-    def __init__(self, parts: Handle[list[Tensor]], finish: Callable[[Tensor, Tensor], Tensor]) -> None:
-        self._parts, self._finish = parts, finish
+    def __init__(self, test: Callable[[], bool], wait: Callable[[], Tensor]) -> None:
+        self.test, self.wait = test, wait
 
-    def test(self) -> bool:
-        return self._parts.test()
-
-    def wait(self) -> Tensor:
-        return self._finish(*self._parts.wait())
-
-    __call__ = wait
+    def __call__(self) -> Tensor:
+        return self.wait()
 
 
 def sparse_allreduce_async(
     tensor: Tensor, name: str | None, op: Any, process_set: Any = global_process_set
 ) -> SparseHandle:
-    """Sums or averages sparse COO tensors, by gathering the entries of all ranks.
+    """Starts a sum or average of sparse COO tensors.
+
+    CPU tensors: a rank adds its entries of equal index, then ranks gather these sums and add them
+    in rank order. CUDA tensors: ranks gather all entries.
 
     Parameters
     ----------
     tensor : torch.Tensor
         A sparse COO tensor; the shape must be equal on all ranks.
     name : str | None
-        Identifies the operation on all ranks; None: numbered in the order of the calls.
+        Name of the operation, equal on all ranks. None: unnamed calls match by their order.
     op : Op
         ``Sum`` or ``Average``.
     process_set : ProcessSet
@@ -125,13 +124,17 @@ def sparse_allreduce_async(
     Returns
     -------
     SparseHandle
-        Call it, or pass it to ``synchronize``, to get the result. The result is not coalesced;
-        ``coalesce()`` adds entries with the same index.
+        Call it, or pass it to ``synchronize``, to get the result. The result of CPU tensors is
+        coalesced. For CUDA tensors, ``coalesce()`` adds entries with the same index.
 
     Raises
     ------
     ValueError
         The tensor is dense, or ``op`` is neither Sum nor Average.
+    UnsupportedError
+        The dtype cannot be added.
+    MismatchError
+        ``synchronize`` raises it on every rank if shapes or dtypes differ between ranks.
 
     Examples
     --------
@@ -145,15 +148,20 @@ def sparse_allreduce_async(
     op = core_op(op)
     if op not in (Sum, Average):
         raise ValueError(f"sparse_allreduce_async supports op Sum and Average, not {op.name}")
+    if tensor.is_cpu:
+        total = SparseSum([tensor], name, op, process_set)
+        return SparseHandle(total.test, lambda: total.wait()[0])
     # torch stores indices as (dimension, entry). Gathering joins the first dimensions, so the first
     # dimension must be that of entries.
     parts = [tensor._indices().t().contiguous(), tensor._values()]
+    gathered = operations.grouped_allgather_async(parts, name, process_set)
 
-    def finish(indices: Tensor, values: Tensor) -> Tensor:
+    def wait() -> Tensor:
+        indices, values = gathered.wait()
         values = (values / process_set.size()).to(tensor.dtype) if op == Average else values
         return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False)
 
-    return SparseHandle(operations.grouped_allgather_async(parts, name, process_set), finish)
+    return SparseHandle(gathered.test, wait)
 
 
 _HANDLES = (InPlaceHandle, Handle, SparseHandle)

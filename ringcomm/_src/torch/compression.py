@@ -23,7 +23,10 @@ from ringcomm._src.compression.compression import NoneCompressor, choose, is_rul
 
 
 class Compressor(neutral.Compressor):
-    """Base class of compressors. Subclasses define both methods, or a ``wire`` dtype.
+    """Base class of compressors.
+
+    A subclass defines `wire`, a dtype to which floating-point tensors are cast. Or it overrides
+    `compress` and, if the result must be converted back, `decompress`.
 
     Examples
     --------
@@ -52,7 +55,7 @@ class Compressor(neutral.Compressor):
 class FP16Compressor(Compressor):
     """Sends float32 and float64 as float16.
 
-    Values and partial sums beyond 65504 overflow: use a predivide factor, or bf16.
+    Values and partial sums beyond 65504 overflow. A predivide factor or bf16 avoids that.
 
     Examples
     --------
@@ -76,7 +79,9 @@ class BF16Compressor(Compressor):
 
 
 class ErrorFeedback:
-    """Adds error feedback to a custom compressor: ``compression=hvd.ErrorFeedback(Mine)``.
+    """A compressor that adds error feedback to a custom one, for optimizers.
+
+    Pass it as ``compression=hvd.ErrorFeedback(Mine)``.
 
     The residual is the part of an optimizer's gradient that the compressor left out. It is added to
     the next gradient of the same parameter. A gradient with an infinity or a NaN does not change
@@ -134,7 +139,8 @@ def compress_by_name(compressor: Any, tensor: torch.Tensor, name: str) -> tuple[
 class Compression(neutral.Compression):
     """The built-in compressors ``none``, ``fp16`` and ``bf16``, and the core's wire formats.
 
-    Wire formats lose more, and use error feedback (`ringcomm._src.compression.compression`).
+    Wire formats (``int8``, ``topk``) lose more than casts. In optimizers, most of them add their
+    error to the next gradient (error feedback). docs/compression.md describes them.
 
     Examples
     --------

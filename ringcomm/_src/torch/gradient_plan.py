@@ -51,8 +51,8 @@ class GradientPlan:
         formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
         resolved = {wire: resolve_auto(wire, settings.process_set, together) for wire in set(formats)}
         self._formats = [resolved[wire] for wire in formats]
-        sparse = set(itertools.compress(self.slots, agreed.sparse_dims))
-        self._sparse = set() if settings.sparse_as_dense else sparse
+        sparse = list(itertools.compress(self.slots, agreed.sparse_dims))
+        self._sparse = set() if settings.sparse_as_dense else set(sparse)
         self._buckets = self._make_buckets(agreed.order)
         self._left: list[int] = []  # by bucket: gradients not handed over yet
         self._by_name = NamedGradients(settings, sparse)
@@ -161,6 +161,7 @@ class GradientPlan:
             for bucket in self._buckets:
                 bucket.memory.begin()
             self._replace_kept_flats()
+            self._by_name.begin()
             self._plan.begin()
             self.in_step = True
             self._left = [len(bucket.items) for bucket in self._buckets]

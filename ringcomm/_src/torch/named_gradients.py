@@ -7,16 +7,17 @@ are also reduced by name if a rank has joined before there was a plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 
 import torch
 
 from ringcomm._src.base.ops import Sum
 from ringcomm._src.named.reductions import Reduction
+from ringcomm._src.named.sparse_tables import Choice
 from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.asynchronous import operations, sparse_allreduce_async
 from ringcomm._src.torch.compression import compress_by_name
 from ringcomm._src.torch.slot import Slot
+from ringcomm._src.torch.sparse import SparseSum
 
 
 def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
@@ -27,22 +28,35 @@ def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
 
 
 class NamedGradients:
-    """Reduces single gradients. `sparse`: slots with sparse gradients on some rank."""
+    """Reduces gradients by name. `sparse`: slots with sparse gradients on some rank, in order.
 
-    def __init__(self, settings: Settings, sparse: AbstractSet[Slot]) -> None:
-        self._settings, self._sparse = settings, sparse
+    Sparse gradients in host memory are reduced together, once all have been started or in `finish`.
+    """
 
-    def _is_sent_sparse(self, slot: Slot) -> bool:
-        return slot in self._sparse and not self._settings.sparse_as_dense
+    def __init__(self, settings: Settings, sparse: Iterable[Slot]) -> None:
+        self._settings, self._sparse = settings, list(sparse)
+        self._tables = [slot for slot in self._sparse if slot.like.is_cpu and not settings.sparse_as_dense]
+        self._rows: dict[Slot, torch.Tensor] = {}  # gradients of `_tables` in this step
+        self._sum: SparseSum | None = None
+        self._choice = Choice()
+
+    def begin(self) -> None:
+        """Begins a step; drops what a failed step left."""
+        self._rows, self._sum = {}, None
 
     def start(self, slot: Slot, gradient: torch.Tensor, prefix: str = "") -> None:
-        """Starts the reduction, with `prefix` in its name. `slot.collect` waits for the result."""
+        """Starts the reduction, with `prefix` in its name. `finish` waits for the result."""
         settings = self._settings
         name = f"{settings.name}.{prefix}{slot.name}"
-        if self._is_sent_sparse(slot):
+        if slot in self._sparse and not settings.sparse_as_dense:
             if not gradient.is_sparse:
                 gradient = gradient.to_sparse(slot.sparse_dim or 1)
-            slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
+            if slot not in self._tables:
+                slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
+                return
+            self._rows[slot] = gradient
+            if len(self._rows) == len(self._tables):
+                self._start_tables(prefix)
             return
         becomes_sparse = slot in self._sparse or gradient.is_sparse
         wire, compressor = settings.by_name()
@@ -58,27 +72,43 @@ class NamedGradients:
 
         slot.collect = collect
 
+    def _start_tables(self, prefix: str) -> None:
+        settings = self._settings
+        rows = [
+            self._rows[slot] if slot in self._rows else _empty_sparse(slot.like.detach(), slot.sparse_dim or 1)
+            for slot in self._tables
+        ]
+        self._sum = SparseSum(rows, f"{settings.name}.{prefix}sparse", settings.op, settings.process_set, self._choice)
+
     def finish(self, slots: Collection[Slot], prefix: str = "") -> dict[Slot, torch.Tensor]:
         """Returns the reduced gradients. Contributes zeros for slots that were not started."""
-        for slot in slots:
+        tables = [slot for slot in self._tables if slot in slots]
+        if tables and self._sum is None:
+            self._start_tables(prefix)
+        others = [slot for slot in slots if slot not in tables]
+        for slot in others:
             if slot.collect is None:
                 self.start(slot, self._zeros(slot), prefix)
         results = {}
-        for slot in slots:
+        if self._sum is not None:
+            sums = dict(zip(self._tables, self._sum.wait(), strict=True))
+            results = {slot: sums[slot] for slot in tables}
+            self.begin()
+        for slot in others:
             assert slot.collect is not None
             results[slot] = slot.collect()
             slot.collect = None
         return results
 
     def _zeros(self, slot: Slot) -> torch.Tensor:
-        if self._is_sent_sparse(slot):
+        if slot in self._sparse and not self._settings.sparse_as_dense:
             return _empty_sparse(slot.like.detach(), slot.sparse_dim or 1)
         return torch.zeros_like(slot.like).detach()
 
 
 def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[Slot]) -> None:
     """Reduces a step without a plan: sets ``.grad`` to the result where any rank has a gradient."""
-    gradients = NamedGradients(settings, set(sparse))
+    gradients = NamedGradients(settings, sparse)
     present = torch.tensor([slot.gradient() is not None for slot in slots], dtype=torch.int32)
     mine = f"{settings.name}.present"
     ranks_with = operations.allreduce_async_(present, name=mine, op=Sum, process_set=settings.process_set)

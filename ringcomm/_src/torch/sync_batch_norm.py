@@ -32,13 +32,14 @@ class SyncBatchNorm(_BatchNorm):
     eps : float
         Added to the variance.
     momentum : float | None
-        Weight of a new batch in the running statistics; None: their plain mean.
+        Weight of a new batch in the running statistics. None: the running statistics are the plain
+        mean over all batches.
     affine : bool
         Learn weight and bias.
     track_running_stats : bool
         Keep running statistics for evaluation.
     process_set : ProcessSet
-        The ranks that share statistics. They must run these layers equally often, in one order.
+        The ranks that share statistics. They must run the same layers, in the same order.
 
     Raises
     ------

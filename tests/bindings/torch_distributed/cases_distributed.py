@@ -533,6 +533,9 @@ def case_sparse_gradients():
     dist.all_reduce(x)
     expected = torch.tensor([[1.0, 2.0]] * size + [[float(size)] * 2])
     assert torch.equal(x.to_dense(), expected)
+    work = dist.all_reduce(x, dist._make_nccl_premul_sum(0.5), async_op=True)
+    work.wait()
+    assert torch.equal(x.to_dense(), expected * size / 2)
 
 
 def case_compressed_buckets():

@@ -48,8 +48,8 @@ def run(func: Function) -> Function:
     Raises
     ------
     HorovodInternalError
-        A collective of ``func`` failed. In an elastic job, the loss of a rank (PeerLostError,
-        RankLeftError, ShutDownError) is not raised. Training continues in the next generation.
+        A collective of ``func`` failed. In an elastic job, PeerLostError, RankLeftError and
+        ShutDownError are not raised. Training then continues in the next generation.
 
     Examples
     --------

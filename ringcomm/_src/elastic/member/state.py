@@ -71,7 +71,7 @@ class State(ABC):
     def commit(self) -> None:
         """Saves the state and checks for changes of hosts. Collective.
 
-        If a rank is lost, training continues from the last commit that all ranks have made.
+        If a rank is lost, training continues from the last commit that all hosts have stored.
 
         Raises
         ------

@@ -30,13 +30,13 @@ def monitored_barrier(group: Any = None, timeout: timedelta | None = None, wait_
     timeout : timedelta | None
         Longest time to wait; None: the group's timeout.
     wait_all_ranks : bool
-        True: the error names all ranks that have not entered in time. False: only the first.
+        True: the error names all ranks that have not entered in time. False: only the lowest.
 
     Raises
     ------
     RuntimeError
         On rank 0, if ranks have not entered in time; the text names them. On other ranks, if rank 0
-        does not answer.
+        does not answer in time.
     TypeError
         The group is of another backend.
 

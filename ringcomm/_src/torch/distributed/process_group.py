@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,9 +32,10 @@ Tensors = list[Tensor]
 class ProcessGroup(GroupMessages):
     """A process group made by ``init_process_group("ringcomm")`` or ``new_group``.
 
-    It has every collective and message of torch.distributed, on CPU and CUDA tensors of any dtype,
-    contiguous or not. Reductions have the dtypes of :class:`ringcomm.Op`. Messages of CUDA tensors
-    are copied through host memory, and the host waits for the copies.
+    It has every collective and every point-to-point operation of torch.distributed. Tensors may be
+    on the CPU or a CUDA device, of any dtype, contiguous or not. Reductions support the dtypes of
+    :class:`ringcomm.Op`. Point-to-point messages of CUDA tensors are copied through host memory,
+    and the host waits for the copies.
 
     Reductions, broadcasts, gathers, scatters and barriers take both of torch's forms: lists and an
     object of options, or tensors, ``root``, ``op`` and ``timeout``.
@@ -65,8 +66,7 @@ class ProcessGroup(GroupMessages):
     def _allreduce(self, tensors: Tensors, opts: Any) -> Work:
         op, factor = of_torch(opts.reduceOp if opts is not None else dist.ReduceOp.SUM)
         if tensors[0].is_sparse:
-            sparse.allreduce(self, tensors, op)
-            return self._work([], tensors, None, None)
+            return self._allreduce_sparse(tensors, op, factor, opts)
         if tensors[0].nbytes >= BIG:
             self._share_tensors(tensors, is_from_reducer(sys._getframe(1).f_back))  # the frame that called allreduce()
 
@@ -75,6 +75,17 @@ class ProcessGroup(GroupMessages):
             return [calls.allreduce(buffer, buffer, op, name=name, pre=factor) for buffer in buffers]
 
         return self._in_place((op, factor), tensors, make, opts)
+
+    def _allreduce_sparse(self, tensors: Tensors, op: Any, factor: float, opts: Any) -> Work:
+        me, size = self._group.rank, self._group.size
+
+        def gather(parts: Tensors, own: Tensor, finish: Callable[[], None]) -> Work:
+            def make(name: str) -> list[Request]:
+                return [row_calls.allgather_per_rank(own, parts, me, size, name=name)]
+
+            return self._run(make, tensors, opts, finish)
+
+        return sparse.allreduce(self, tensors, op, factor, gather)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """Reduces each tensor separately, in place."""
@@ -218,7 +229,7 @@ class ProcessGroup(GroupMessages):
     def all_to_all_single(
         self, output: Tensor, input: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> Work:
-        """Sends rows of the first dimension to each rank; without splits, equal numbers."""
+        """Sends consecutive rows to each rank; without splits, the same number to each rank."""
         sent, received = self._elements(input, input_splits), self._elements(output, output_splits)
         flat_outputs = FlatList.each([output])
         row = math.prod(input.shape[1:])

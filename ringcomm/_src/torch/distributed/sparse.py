@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
 from ringcomm._src.base.errors import UnsupportedError
 from ringcomm._src.base.ops import Average, Sum
+from ringcomm._src.core import _core
+from ringcomm._src.torch import sparse
 
 Tensor = torch.Tensor
+Gather = Callable[[list[Tensor], Tensor, Callable[[], None]], Any]  # (each rank's part, own part, finish): the work
 
 
 class Gathers(Protocol):
@@ -17,24 +21,38 @@ class Gathers(Protocol):
 
     def size(self) -> int: ...
 
+    def rank(self) -> int: ...
+
     def allgather(self, *given: Any, **named: Any) -> Any: ...
 
 
-def allreduce(group: Gathers, tensors: list[Tensor], op: Any) -> None:
-    """Reduces in place by gathering all entries. UnsupportedError unless op is Sum or Average."""
+def allreduce(group: Gathers, tensors: list[Tensor], op: Any, factor: float, gather: Gather) -> Any:
+    """Reduces in place; returns the work. UnsupportedError unless op is Sum or Average.
+
+    Ranks gather the sizes of their packed rows, which blocks, and then the rows. `gather` starts
+    the second gather.
+    """
     if op not in (Sum, Average):
         raise UnsupportedError(f"all_reduce of sparse tensors supports SUM and AVG, not {op.name}")
-    for tensor in tensors:
-        local = tensor.detach().coalesce()
-        counts = [torch.empty(1, dtype=torch.int64) for _ in range(group.size())]
-        group.allgather([counts], [torch.tensor([local._nnz()])]).wait()
-        entries = [int(count) for count in counts]
-        parts = []
-        for dense in (local.indices().t(), local.values()):
-            gathered = [dense.new_empty((n, *dense.shape[1:])) for n in entries]
-            group.allgather([gathered], [dense.contiguous()]).wait()
-            parts.append(torch.cat(gathered))
-        values = parts[1] / group.size() if op == Average else parts[1]
-        total = torch.sparse_coo_tensor(parts[0].t(), values.to(tensor.dtype), tensor.shape, check_invariants=False)
-        with torch.no_grad():
-            tensor.copy_(total.coalesce())
+    local = [tensor.detach().cpu() for tensor in tensors]
+    tables = [sparse.table_of(tensor) for tensor in local]
+    own = _core.SparseTables(tables)
+    entries = [sparse.entries_of(tensor) for tensor in local]
+    for number, entry in enumerate(entries):
+        own.add(number, entry.indices, entry.values, entry.length)
+    packed = torch.empty(own.packed_bytes(1)[0] // 8, dtype=torch.int64)
+    own.pack(1, group.rank(), packed.data_ptr())
+    sizes = [torch.empty(1, dtype=torch.int64) for _ in range(group.size())]
+    group.allgather([sizes], [torch.tensor([packed.numel()])]).wait()
+    counts = [int(size) for size in sizes]
+    blocks = torch.empty(sum(counts), dtype=torch.int64)
+
+    @torch.no_grad()
+    def finish() -> None:
+        sums = _core.SparseTables(tables)
+        sums.add_packed("all_reduce", blocks.data_ptr(), blocks.nbytes)
+        divisor = group.size() if op == Average else 1
+        for tensor, total in zip(tensors, sparse.written(sums, local, factor, divisor), strict=True):
+            tensor.copy_(total)
+
+    return gather(list(blocks.split(counts)), packed, finish)

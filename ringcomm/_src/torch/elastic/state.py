@@ -233,9 +233,10 @@ class TorchState(ObjectState):
         }
 
     def _synchronize_devices(self) -> None:
-        """Waits until devices have completed the work of all streams.
+        """Blocks until the devices of the state's tensors have completed the work of all streams.
 
-        Then a saved state is complete, and no earlier work overwrites a restored state.
+        Call it before a save, so that the saved values are final. Call it before a restore, so that
+        no earlier kernel overwrites the restored values.
         """
         states = [handler.contents() for handler in self._handlers.values() if isinstance(handler, _WithStateDict)]
         tensors = [

@@ -65,15 +65,15 @@ def DiLoCo(
         Format in which a change is sent: "float16", "bfloat16", or a wire format, for example
         ``Compression.int8`` or ``.int4``, which adds its residual to the next change.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer: the names that error messages use.
+        Parameter names for error messages, as in DistributedOptimizer.
     process_set : ProcessSet
         The ranks that take part.
 
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
-        ``finish()``.
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement, or
+        call ``finish()`` after the last step.
 
     Raises
     ------

@@ -65,17 +65,17 @@ def EASGD(
         (``Compression.int8``).
     on_loss : str
         In "async" and "round_robin", selects the effect of the death of a rank: "end" (the other
-        ranks get an error) or "continue" (they continue, if the launcher permits that).
+        ranks get an error) or "continue" (they continue; needs ``ringrun --survive``).
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer: the names that error messages use.
+        Parameter names for error messages, as in DistributedOptimizer.
     process_set : ProcessSet
         The ranks that take part. In the modes "async" and "round_robin" they must be on one host.
 
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
-        ``finish()``.
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement, or
+        call ``finish()`` after the last step.
 
     Raises
     ------

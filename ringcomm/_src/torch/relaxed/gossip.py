@@ -31,9 +31,9 @@ def Gossip(
 ) -> Any:
     """Returns an optimizer that steps locally, then averages weights with neighbours in a graph.
 
-    The average is x_i <- sum of W_ij x_j. A rank sends to few ranks, in jobs of any size. The
-    ranks' weights converge to each other, and faster if the graph's spectral gap is larger
-    (``ringcomm show --topology ring``).
+    Rank i computes x_i <- sum over j of W_ij x_j, with the graph's mixing matrix W. A rank sends to
+    few ranks, in jobs of any size. The ranks' weights converge to each other, and faster if the
+    graph's spectral gap is larger (``ringcomm show --topology ring``).
 
     ``global_weights()``, and the weights after ``finish()``, are the mean of all replicas. On one
     host an all-reduce through shared memory costs less than the messages of most graphs. So use the
@@ -64,7 +64,7 @@ def Gossip(
     compression : WireFormat | None
         In "sync", a wire format, for example ``Compression.topk(0.1)``. It encodes the difference
         between the weights and the neighbours' copies of them. The topology must not change from
-        round to round.
+        round to round, as the default does with more than two ranks.
     gamma : float | None
         With compression, the size of the step towards the neighbours' mean. Default: 1 for formats
         that lose little (int8), else 0.4.
@@ -72,17 +72,17 @@ def Gossip(
         Its floating-point buffers (BatchNorm's statistics) are averaged too.
     on_loss : str
         In "async", selects the effect of the death of a rank: "end" (the other ranks get an error)
-        or "continue" (they continue, if the launcher permits that).
+        or "continue" (they continue; needs ``ringrun --survive``).
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer: the names that error messages use.
+        Parameter names for error messages, as in DistributedOptimizer.
     process_set : ProcessSet
         The ranks that take part. In "async" they must be on one host.
 
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
-        ``finish()``.
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement, or
+        call ``finish()`` after the last step.
 
     Raises
     ------

@@ -38,15 +38,15 @@ def GradientSharing(
     adaptive : bool
         True: adapts the threshold, to keep the share of elements sent between 0.0001 and 0.01.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer: the names that error messages use.
+        Parameter names for error messages, as in DistributedOptimizer.
     process_set : ProcessSet
         The ranks that take part.
 
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
-        ``finish()``.
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement, or
+        call ``finish()`` after the last step.
 
     Raises
     ------

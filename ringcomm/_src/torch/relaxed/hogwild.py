@@ -129,7 +129,7 @@ def Hogwild(
         Any optimizer except LBFGS. Its kernels write the shared weights. ``foreach=False`` needs
         the fewest passes over them.
     update : str
-        "racy", or "locked": one rank steps at a time.
+        "racy": ranks step at any time. "locked": one rank of a host steps at a time.
     model : torch.nn.Module | None
         Its floating-point buffers (BatchNorm's statistics) are shared too.
     every : int | str
@@ -138,17 +138,17 @@ def Hogwild(
         then adds the difference between the mean of all hosts' weights and the weights sent.
     on_loss : str
         If all ranks are on one host, selects the effect of the death of a rank: "end" (the other
-        ranks get an error) or "continue" (they continue, if the launcher permits that).
+        ranks get an error) or "continue" (they continue; needs ``ringrun --survive``).
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer: the names that error messages use.
+        Parameter names for error messages, as in DistributedOptimizer.
     process_set : ProcessSet
         The ranks that take part. With several hosts, the set must contain all ranks.
 
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
-        ``finish()``.
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement, or
+        call ``finish()`` after the last step.
 
     Raises
     ------

@@ -156,7 +156,7 @@ def ParameterServer(
 
     No rank waits for another, unless ``consistency`` requires it.
 
-    The shared weights are in a parameter store, in the memory of the servers. It applies the
+    The shared weights are in a parameter store, in the servers' memory. The store applies the
     optimizer's update rule in native code, with the optimizer's options (learning rate and so on)
     at the time of each push. A learning-rate schedule may depend on ``optimizer.updates``. On a
     server's host, the pushing rank applies the rule itself in shared memory, where a lock protects
@@ -197,21 +197,21 @@ def ParameterServer(
         between the mean of all hosts' weights and the weights sent.
     on_loss : str
         If all ranks are on one host, selects the effect of the death of a rank: "end" (the other
-        ranks get an error) or "continue" (they continue, if the launcher permits that).
+        ranks get an error) or "continue" (they continue; needs ``ringrun --survive``).
     across : str
         For several hosts, or without shared memory. "service": servers are ranks of any host, and
         ``consistency`` holds between all ranks. "host": each host has a separate store, which suits
         a slow network; ``servers`` and ``consistency`` apply to each host's ranks.
     named_parameters : Iterable[tuple[str, torch.Tensor]] | None
-        As for DistributedOptimizer: the names that error messages use.
+        Parameter names for error messages, as in DistributedOptimizer.
     process_set : ProcessSet
         The ranks that take part. With several hosts, the set must contain all ranks.
 
     Returns
     -------
     torch.optim.Optimizer
-        An object of a subclass of the optimizer's class. Use it in a ``with`` statement or call
-        ``finish()``.
+        An object of a subclass of the optimizer's class. Use it in a ``with`` statement, or
+        call ``finish()`` after the last step.
 
     Raises
     ------

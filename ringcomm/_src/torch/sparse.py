@@ -1,0 +1,82 @@
+"""Sums of sparse COO tensors in host memory over ranks: gradients of sparse embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ringcomm._src.base.errors import UnsupportedError
+from ringcomm._src.core import _core
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.named.sparse_tables import Choice, Entries, SparseReduction, Table
+from ringcomm._src.torch.tensors import DTYPES
+
+Tensor = torch.Tensor
+
+
+def table_of(tensor: Tensor) -> Table:
+    """Returns type and shape: a row is a position in the sparse dimensions."""
+    if tensor.dtype not in DTYPES:
+        raise UnsupportedError(f"Tensor type {tensor.type()} is not supported: {tensor.dtype} cannot be reduced")
+    dims = tensor.sparse_dim()
+    return Table(DTYPES[tensor.dtype], math.prod(tensor.shape[dims:]), math.prod(tensor.shape[:dims]))
+
+
+def entries_of(tensor: Tensor) -> Entries:
+    """Returns the entries, in the tensor's memory if it is contiguous."""
+    indices, values = tensor._indices(), tensor._values().resolve_conj().resolve_neg().contiguous()
+    rows = indices[0] if len(indices) else torch.zeros(values.shape[0], dtype=torch.int64)
+    for dim in range(1, len(indices)):
+        rows = rows * tensor.shape[dim] + indices[dim]
+    rows = rows.contiguous()
+    return Entries(rows.data_ptr(), values.data_ptr(), values.shape[0], (rows, values))
+
+
+def written(sums: _core.SparseTables, like: Sequence[Tensor], factor: float, divisor: int) -> list[Tensor]:
+    """Returns the sums as coalesced tensors with the shapes and dtypes of `like`."""
+    results = []
+    for number, (count, tensor) in enumerate(zip(sums.counts(), like, strict=True)):
+        dims = tensor.sparse_dim()
+        rows = torch.empty(count, dtype=torch.int64)
+        values = torch.empty((count, *tensor.shape[dims:]), dtype=tensor.dtype)
+        sums.write(number, rows.data_ptr(), values.data_ptr(), factor, divisor)
+        indices = rows.unsqueeze(0) if dims == 1 else _unravelled(rows, tensor.shape[:dims])
+        result = torch.sparse_coo_tensor(indices, values, tensor.shape, check_invariants=False)
+        results.append(result._coalesced_(True))
+    return results
+
+
+def _unravelled(rows: Tensor, shape: Sequence[int]) -> Tensor:
+    indices = []
+    for length in reversed(shape):
+        indices.append(rows % length)
+        rows = rows // length
+    return torch.stack(indices[::-1]) if indices else rows.new_empty((0, len(rows)))
+
+
+class SparseSum:
+    """The sum or the average of sparse tensors over ranks, in progress."""
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        name: str | None,
+        op: Any,
+        process_set: ProcessSet,
+        choice: Choice | None = None,
+    ) -> None:
+        self._like, self._op = list(tensors), op
+        tables, entries = [table_of(tensor) for tensor in tensors], [entries_of(tensor) for tensor in tensors]
+        self._reduction = SparseReduction(tables, entries, name, process_set, choice)
+        self._results: list[Tensor] | None = None
+        self.test = self._reduction.test
+
+    def wait(self) -> list[Tensor]:
+        """Returns coalesced tensors, equal on all ranks."""
+        if self._results is None:
+            sums = self._reduction.wait()
+            self._results = written(sums, self._like, 1.0, self._reduction.divisor(self._op))
+        return self._results

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from measure import mpi_name
+from measure import mpi_name, ratio
 
 from ringcomm._src.cli.bench_cases import bus_factor
 from ringcomm._src.cli.plotting import make_figure, one_legend, over_sizes
@@ -102,6 +102,36 @@ def plot_prediction(document: Result, file: Path) -> None:
         f"all-reduce on {document['hosts']} hosts, {document['rate']}/s, predicted from {document['measured_on_hosts']}"
     )
     _save(figure, axes, file)
+
+
+CONTESTANTS = {  # contestants of benchmarks/training.py, and their colours
+    "ringcomm": "#b3123f",
+    "ringcomm under DDP": "tab:purple",
+    "DDP, Gloo": "tab:orange",
+    "DDP, Gloo, bucket views": "#c49a00",
+    "Horovod's algorithm": "tab:blue",
+}
+
+
+def plot_training(results: Sequence[Result], file: Path) -> None:
+    """Plots steps as multiples of a step without communication: a group of bars for each model."""
+    figure, axes = _figure(1, 1, width=8.0, height=4.4)
+    axis, height = axes[0][0], 0.15
+    for group, result in enumerate(results):
+        alone = result["rows"]["alone"]["seconds"]
+        for line, (name, color) in enumerate(CONTESTANTS.items()):
+            middle, low, high = ratio(result["rows"][name]["seconds"], alone)
+            y = group + (line - 2) * height
+            axis.barh(y, middle, height * 0.9, color=color, label=name if group == 0 else None)
+            axis.errorbar(middle, y, xerr=[[middle - low], [high - middle]], color="black", linewidth=1)
+            axis.text(high + 0.04, y, f"{middle:.2f}", va="center", fontsize=8)
+    axis.axvline(1.0, color="grey", linestyle=":")
+    axis.set_yticks(range(len(results)), [result["kind"] for result in results])
+    axis.invert_yaxis()
+    axis.set_xlim(left=0)
+    axis.set_xlabel("time of a step, × the step without communication (2 ranks, 1 thread each)")
+    axis.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(file)
 
 
 def plot_collectives(results: Sequence[Result], file: Path) -> None:

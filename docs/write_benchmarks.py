@@ -206,6 +206,22 @@ def training_table() -> Iterator[str]:
     yield from table(heads, rows)
 
 
+def models_table() -> Iterator[str]:
+    """Yields a row for each model and contestant of benchmarks/training.py."""
+    found = results("training")
+    yield from machine(found)
+    rows = []
+    for one in found:
+        alone, own = one["rows"]["alone"]["seconds"], one["rows"]["ringcomm"]["seconds"]
+        for name, row in one["rows"].items():
+            added = statistics.median(a - b for a, b in zip(row["seconds"], alone, strict=True))
+            numbers = [milli(row["seconds"]), f"{added * 1e3:.1f}", times_faster(row["seconds"], own)]
+            numbers += [f"{row['cpu'] * 1e3:.0f}", f"{row['faults']:.0f}", f"{row['peak'] / 1e6:.0f}"]
+            rows.append([one["kind"] if name == "alone" else "", name, *numbers])
+    heads = ["", "", "step (ms)", "adds to alone (ms)", "× ringcomm's step", "CPU (ms)", "page faults", "memory (MB)"]
+    yield from ["", *table(heads, rows)]
+
+
 def starts_table() -> Iterator[str]:
     rows = []
     for one in results("starts"):
@@ -332,6 +348,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "torch-distributed": torch_distributed_tables,
     "ddp-network": ddp_network_table,
     "training": training_table,
+    "models": models_table,
     "starts": starts_table,
     "timeline": timeline_table,
     "choice": choice_table,
@@ -358,6 +375,8 @@ def draw() -> None:
             plots.plot_host(host, images / f"{name}.png")
     if collectives := results("collectives"):
         plots.plot_collectives(collectives, images / "collectives.png")
+    if models := results("training"):
+        plots.plot_training(models, images / "training.png")
     for shape in ("4x1", "8x1", "4x2"):
         if found := [one for one in results("network") if _shape(one) == shape]:
             plots.plot_network(found, images / f"network-{shape}.png")

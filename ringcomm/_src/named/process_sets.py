@@ -134,6 +134,7 @@ class ProcessSet:
         self.turns = Turns()
         self._free_slots: list[int] = []
         self.joined = False  # True while this rank has joined and not all ranks have
+        self.joins = 0  # joins that have ended, which is equal on all ranks of the set
         self._counters: dict[str, itertools.count[int]] = defaultdict(itertools.count)
         self.optimizers = itertools.count()  # numbers of the optimizers that use the set, since it was added
         self.optimizers_of_threads: dict[int, itertools.count[int]] = defaultdict(itertools.count)  # by optimizer's key
@@ -241,6 +242,7 @@ class ProcessSet:
         self._counters.clear()
         self.link.restart()
         self.joined = False
+        self.joins += 1
 
     def take_slot(self) -> tuple[_core.Node | None, int]:
         """Returns the arenas and a free slot of them for a plan; (None, 0) if there is none.

@@ -42,18 +42,20 @@ class Choice:
     """Chooses between a gather and adding up by parts, identically on all ranks.
 
     Between p ranks, a gather receives the rows of all ranks. By parts, a rank receives 1/p of them
-    and then all sums. `record` measures both at a gather; its choice is valid for `CALLS` calls.
+    and then all sums. `record` measures both at a gather; its choice is valid for `CALLS` calls, at
+    most until a join ends, because a joined rank makes no calls.
     """
 
     CALLS = 64
     SECOND_CALL = 1 << 18  # bytes that an exchange sends in the time that a further exchange costs
 
     def __init__(self) -> None:
-        self._left = 0
+        self._left = self._joins = 0
 
-    def take(self) -> bool:
-        """Returns True if the next call adds up by parts."""
-        self._left -= self._left > 0
+    def take(self, joins: int) -> bool:
+        """Returns True if the next call adds up by parts. `joins`: joins that have ended."""
+        self._left = self._left - 1 if self._left and joins == self._joins else 0
+        self._joins = joins
         return self._left > 0
 
     def record(self, ranks: int, gathered: int, sums: int) -> None:
@@ -93,7 +95,7 @@ class SparseReduction:
         for number, entry in enumerate(entries):
             self._sum.add(number, entry.indices, entry.values, entry.length)
         ranks = process_set.size()
-        self._by_parts = choice is not None and choice.take()
+        self._by_parts = choice is not None and choice.take(process_set.joins)
         self._handle: Handle[Any] | None = None
         if self._by_parts:
             packed, counts = self._packed(ranks)

@@ -17,7 +17,7 @@ DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int
 class ByParts(Choice):
     """Adds up by parts in every call."""
 
-    def take(self):
+    def take(self, joins):
         return True
 
 
@@ -86,6 +86,25 @@ def case_a_joined_rank_owns_no_rows():
             (result,) = SparseSum([x], f"joined.{choice is None}", hvd.Sum, hvd.global_process_set, choice).wait()
             assert torch.equal(result.to_dense(), torch.full((20, 2), hvd.size() - 1.0))
     hvd.join()
+
+
+def case_the_choice_restarts_after_a_join():
+    """The last rank joins while the other ranks continue, and then all ranks make the same choice."""
+    choice, rows = Choice(), 4096
+    x = torch.sparse_coo_tensor(torch.arange(rows)[None], torch.ones(rows, 64), (rows, 64), check_invariants=True)
+
+    def reduced():
+        (result,) = SparseSum([x], "before and after a join", hvd.Sum, hvd.global_process_set, choice).wait()
+        return result.values()[0, 0].item()
+
+    for _ in range(2):
+        assert reduced() == hvd.size()
+    if hvd.rank() < hvd.size() - 1:
+        for _ in range(Choice.CALLS - 2):  # the next call would gather
+            assert reduced() == hvd.size() - 1
+    hvd.join()
+    for _ in range(3):
+        assert reduced() == hvd.size()
 
 
 def case_wrong_input_is_named_on_every_rank():

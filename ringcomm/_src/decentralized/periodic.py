@@ -214,7 +214,7 @@ class Periodic(Method):
 
     @property
     def updates(self) -> int:
-        """Number of steps of all ranks, as of the last exchange."""
+        """Sum of the steps of all ranks, as of the last exchange."""
         return self._top.updates
 
     def stats(self) -> dict[str, Any]:

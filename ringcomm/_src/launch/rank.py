@@ -162,7 +162,7 @@ class Rank:
         return []
 
     def finish(self) -> None:
-        """Runs after a failed end was reported, before this process exits."""
+        """Runs after the program's failure was reported, before this process exits."""
         time.sleep(BEFORE_EXIT)
 
     def _forward(self, number: int, _frame: object) -> None:

@@ -65,7 +65,7 @@ class StateHandler:
             self.put_back(contents)
 
     def set_value(self, value: Any) -> None:
-        """Replaces the value by another object. Saves it, except in classes that override `contents`."""
+        """Replaces the value. Saves it, except in classes that override `contents`."""
         self.value = value
         if type(self).contents is StateHandler.contents:
             self.save()

@@ -34,8 +34,8 @@ class Event {
   bool empty() const { return !it_; }
   bool happened() const;
   void wait() const noexcept;  // blocks the host
-  // Blocks like wait(), but returns false after a time limit: a peer may have died whose work the
-  // event waits for.
+  // Blocks like wait(), but returns false after a time limit: the peer that has to signal the event
+  // may have died.
   bool try_synchronize() const noexcept;
   void hold(CuStream stream) const;  // makes later work of the stream wait
 

@@ -19,7 +19,7 @@ enum class CellKind : std::uint32_t {
   whole,      // a message with its data in the cell
   begin,      // a message; its data follows as parts
   part,       // a part of message `id`: `nbytes` bytes, in the ring of bytes at `where`
-  announce,   // a message whose data stays with the sender: at `where` in its arena, or outside (kPrivate)
+  announce,   // a message; its data stays with the sender: at `where` in its arena, or outside (kPrivate)
   grant,      // to the sender: write the data to `where` in the receiver's arena; kPrivate: send it as parts
   placed,     // the sender has written all data to the granted address
   taken,      // to the sender: the receiver has read or dropped the message

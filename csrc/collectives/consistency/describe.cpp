@@ -35,7 +35,7 @@ std::uint64_t balance_of(std::size_t me, std::size_t ranks, Sent sent, Expected 
   return balance;
 }
 
-// Returns a rank's balance. A rank whose blocks have equal sizes publishes no balance: it is
+// Returns a rank's balance. If its blocks have equal sizes, the rank publishes no balance: it is
 // computed here from the size.
 std::uint64_t balance_of(const Descriptor& descriptor, std::size_t me, std::size_t ranks) {
   if (is_uneven(descriptor)) return descriptor.balance;

@@ -17,7 +17,7 @@ std::string group_mismatch(const Row& row, std::span<const int> ranks) {
   const std::string group = "in a group of " + std::to_string(row.group_size);
   return concat("'", *row.name, "' was submitted ", row.group_size > 1 ? group : "alone", " by ", rank(row.first_rank),
                 ", but ", row.group_size > 1 ? "alone or in a different group" : "in a group", " by ",
-                rank(row.odd_rank), ": submit the same names as one group, in the same order, on every rank");
+                rank(row.differing_rank), ": submit the same names as one group, in the same order, on every rank");
 }
 
 std::string difference(const Row& row, std::span<const int> ranks) {
@@ -117,9 +117,10 @@ std::string deadlock_text(std::span<Row* const> rows, std::span<const int> ranks
 
 std::optional<Error> complaint(const Row& row, std::span<const int> ranks) {
   const auto collective = static_cast<Collective>(row.first.collective);
-  if (row.odd_rank < 0 && !row.differs && !has_root(collective) && !has_rows_per_rank(collective)) return std::nullopt;
+  if (row.differing_rank < 0 && !row.differs && !has_root(collective) && !has_rows_per_rank(collective))
+    return std::nullopt;
   std::string why;
-  if (row.odd_rank >= 0) {
+  if (row.differing_rank >= 0) {
     why = group_mismatch(row, ranks);
   } else if (row.differs) {
     why = difference(row, ranks);

@@ -43,7 +43,7 @@ void Rows::submit(Row& row, int rank, const Ready& entry, std::uint32_t id, cons
   }
   if (std::exchange(row.here.at(r), char{1}))
     throw Error(ErrorKind::internal, "a rank submitted '" + *row.name + "' twice");
-  if (row.group != entry.group || row.group_size != entry.group_size) row.odd_rank = rank;
+  if (row.group != entry.group || row.group_size != entry.group_size) row.differing_rank = rank;
   if (!entry.extra.empty()) {
     row.extras.resize(joined_.size());
     row.extras[r] = entry.extra;
@@ -98,7 +98,7 @@ std::vector<int> Rows::missing(const Row* row) const {
 
 void Rows::take_due(const std::function<void(std::span<Row* const>)>& act) {
   for (Row* const row : std::exchange(complete_, {})) {
-    if (row->group_size <= 1 || row->odd_rank >= 0) {
+    if (row->group_size <= 1 || row->differing_rank >= 0) {
       act({&row, 1});
       continue;
     }
@@ -120,7 +120,7 @@ void Rows::remove(Row& row) {
   row.differs = row.complete = false;
   row.others.clear();
   row.extras.clear();
-  row.odd_rank = -1;
+  row.differing_rank = -1;
   release(row);
 }
 

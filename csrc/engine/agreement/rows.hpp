@@ -28,8 +28,8 @@ struct Row {
   bool differs = false;
   std::uint32_t group_size = 1;
   std::uint64_t group = 0;
-  std::vector<char> here{};           // by rank
-  int first_rank = 0, odd_rank = -1;  // odd_rank: a rank whose group differs from first_rank's; -1: none
+  std::vector<char> here{};                 // by rank
+  int first_rank = 0, differing_rank = -1;  // differing_rank: rank with another group than first_rank; -1: none
   std::int64_t since_ns = 0;
   Descriptor first{};                                // signature of the first submission
   std::vector<std::pair<int, Descriptor>> others{};  // signatures that differ from `first`, by rank

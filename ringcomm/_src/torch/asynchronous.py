@@ -107,8 +107,8 @@ def sparse_allreduce_async(
 ) -> SparseHandle:
     """Starts a sum or average of sparse COO tensors.
 
-    CPU tensors: a rank adds its entries of equal index, then ranks gather these sums and add them
-    in rank order. CUDA tensors: ranks gather all entries.
+    A rank adds its entries of equal index. Then ranks gather these sums, and add them in rank
+    order. Entries of CUDA tensors are copied through host memory, and the host waits for the copy.
 
     Parameters
     ----------
@@ -124,8 +124,7 @@ def sparse_allreduce_async(
     Returns
     -------
     SparseHandle
-        Call it, or pass it to ``synchronize``, to get the result. The result of CPU tensors is
-        coalesced. For CUDA tensors, ``coalesce()`` adds entries with the same index.
+        Call it, or pass it to ``synchronize``, to get the result, which is coalesced.
 
     Raises
     ------
@@ -148,20 +147,8 @@ def sparse_allreduce_async(
     op = core_op(op)
     if op not in (Sum, Average):
         raise ValueError(f"sparse_allreduce_async supports op Sum and Average, not {op.name}")
-    if tensor.is_cpu:
-        total = SparseSum([tensor], name, op, process_set)
-        return SparseHandle(total.test, lambda: total.wait()[0])
-    # torch stores indices as (dimension, entry). Gathering joins the first dimensions, so the first
-    # dimension must be that of entries.
-    parts = [tensor._indices().t().contiguous(), tensor._values()]
-    gathered = operations.grouped_allgather_async(parts, name, process_set)
-
-    def wait() -> Tensor:
-        indices, values = gathered.wait()
-        values = (values / process_set.size()).to(tensor.dtype) if op == Average else values
-        return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False)
-
-    return SparseHandle(gathered.test, wait)
+    total = SparseSum([tensor], name, op, process_set)
+    return SparseHandle(total.test, lambda: total.wait()[0])
 
 
 _HANDLES = (InPlaceHandle, Handle, SparseHandle)

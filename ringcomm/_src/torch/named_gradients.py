@@ -14,7 +14,7 @@ from ringcomm._src.base.ops import Sum
 from ringcomm._src.named.reductions import Reduction
 from ringcomm._src.named.sparse_tables import Choice
 from ringcomm._src.torch.arguments import Settings
-from ringcomm._src.torch.asynchronous import operations, sparse_allreduce_async
+from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.compression import compress_by_name
 from ringcomm._src.torch.slot import Slot
 from ringcomm._src.torch.sparse import SparseSum
@@ -30,12 +30,12 @@ def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
 class NamedGradients:
     """Reduces gradients by name. `sparse`: slots with sparse gradients on some rank, in order.
 
-    Sparse gradients in host memory are reduced together, once all have been started or in `finish`.
+    Sparse gradients are reduced together, once all have been started or in `finish`.
     """
 
     def __init__(self, settings: Settings, sparse: Iterable[Slot]) -> None:
         self._settings, self._sparse = settings, list(sparse)
-        self._tables = [slot for slot in self._sparse if slot.like.is_cpu and not settings.sparse_as_dense]
+        self._tables = [] if settings.sparse_as_dense else self._sparse
         self._rows: dict[Slot, torch.Tensor] = {}  # gradients of `_tables` in this step
         self._sum: SparseSum | None = None
         self._choice = Choice()
@@ -48,13 +48,8 @@ class NamedGradients:
         """Starts the reduction, with `prefix` in its name. `finish` waits for the result."""
         settings = self._settings
         name = f"{settings.name}.{prefix}{slot.name}"
-        if slot in self._sparse and not settings.sparse_as_dense:
-            if not gradient.is_sparse:
-                gradient = gradient.to_sparse(slot.sparse_dim or 1)
-            if slot not in self._tables:
-                slot.collect = sparse_allreduce_async(gradient, name, settings.op, settings.process_set)
-                return
-            self._rows[slot] = gradient
+        if slot in self._tables:
+            self._rows[slot] = gradient if gradient.is_sparse else gradient.to_sparse(slot.sparse_dim or 1)
             if len(self._rows) == len(self._tables):
                 self._start_tables(prefix)
             return
@@ -88,7 +83,7 @@ class NamedGradients:
         others = [slot for slot in slots if slot not in tables]
         for slot in others:
             if slot.collect is None:
-                self.start(slot, self._zeros(slot), prefix)
+                self.start(slot, torch.zeros_like(slot.like).detach(), prefix)
         results = {}
         if self._sum is not None:
             sums = dict(zip(self._tables, self._sum.wait(), strict=True))
@@ -99,11 +94,6 @@ class NamedGradients:
             results[slot] = slot.collect()
             slot.collect = None
         return results
-
-    def _zeros(self, slot: Slot) -> torch.Tensor:
-        if slot in self._sparse and not self._settings.sparse_as_dense:
-            return _empty_sparse(slot.like.detach(), slot.sparse_dim or 1)
-        return torch.zeros_like(slot.like).detach()
 
 
 def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[Slot]) -> None:

@@ -1,4 +1,7 @@
-"""Sums of sparse COO tensors in host memory over ranks: gradients of sparse embeddings."""
+"""Sums of sparse COO tensors over ranks: gradients of sparse embeddings.
+
+Entries of device tensors are copied to host memory, and the sums back, so all bits equal the CPU's.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def table_of(tensor: Tensor) -> Table:
 
 
 def entries_of(tensor: Tensor) -> Entries:
-    """Returns the entries, in the tensor's memory if it is contiguous."""
-    indices, values = tensor._indices(), tensor._values().resolve_conj().resolve_neg().contiguous()
+    """Returns the entries, in the tensor's memory if that is contiguous and on the host."""
+    indices, values = tensor._indices().cpu(), tensor._values().cpu().resolve_conj().resolve_neg().contiguous()
     rows = indices[0] if len(indices) else torch.zeros(values.shape[0], dtype=torch.int64)
     for dim in range(1, len(indices)):
         rows = rows * tensor.shape[dim] + indices[dim]
@@ -36,7 +39,7 @@ def entries_of(tensor: Tensor) -> Entries:
 
 
 def written(sums: _core.SparseTables, like: Sequence[Tensor], factor: float, divisor: int) -> list[Tensor]:
-    """Returns the sums as coalesced tensors with the shapes and dtypes of `like`."""
+    """Returns the sums as coalesced tensors with the shapes, dtypes and devices of `like`."""
     results = []
     for number, (count, tensor) in enumerate(zip(sums.counts(), like, strict=True)):
         dims = tensor.sparse_dim()
@@ -44,7 +47,8 @@ def written(sums: _core.SparseTables, like: Sequence[Tensor], factor: float, div
         values = torch.empty((count, *tensor.shape[dims:]), dtype=tensor.dtype)
         sums.write(number, rows.data_ptr(), values.data_ptr(), factor, divisor)
         indices = rows.unsqueeze(0) if dims == 1 else _unravelled(rows, tensor.shape[:dims])
-        result = torch.sparse_coo_tensor(indices, values, tensor.shape, check_invariants=False)
+        parts = indices.to(tensor.device), values.to(tensor.device)
+        result = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
         results.append(result._coalesced_(True))
     return results
 

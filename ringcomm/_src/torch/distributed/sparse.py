@@ -34,7 +34,7 @@ def allreduce(group: Gathers, tensors: list[Tensor], op: Any, factor: float, gat
     """
     if op not in (Sum, Average):
         raise UnsupportedError(f"all_reduce of sparse tensors supports SUM and AVG, not {op.name}")
-    local = [tensor.detach().cpu() for tensor in tensors]
+    local = [tensor.detach() for tensor in tensors]
     tables = [sparse.table_of(tensor) for tensor in local]
     own = _core.SparseTables(tables)
     entries = [sparse.entries_of(tensor) for tensor in local]

@@ -71,7 +71,7 @@ def horovod_algorithm(task: Task, world: Any) -> Step:
     return step_of(task, model, optimizer, world.rank)
 
 
-def under_ddp(backend: str, **options: Any) -> Callable[[Task, Any], Step]:
+def under_ddp(backend: str, hook: str = "", **options: Any) -> Callable[[Task, Any], Step]:
     def make(task: Task, world: Any) -> Step:
         import torch.distributed as dist
 
@@ -80,10 +80,12 @@ def under_ddp(backend: str, **options: Any) -> Callable[[Task, Any], Step]:
 
             start_gloo(world)
         else:
-            import ringcomm.torch.distributed  # noqa: F401
+            import ringcomm.torch.distributed
 
             dist.init_process_group(backend)
         model = nn.parallel.DistributedDataParallel(task.model(), **options)
+        if hook:
+            model.register_comm_hook(None, ringcomm.torch.distributed.compression_hook(hook))
         return step_of(task, model, task.optimizer(model), world.rank)
 
     return make
@@ -93,6 +95,7 @@ CONTESTANTS: dict[str, Callable[[Task, Any], Step]] = {
     "alone": alone,
     "ringcomm": ringcomm_optimizer,
     "ringcomm under DDP": under_ddp("ringcomm"),
+    "ringcomm under DDP, hook": under_ddp("ringcomm", hook="none"),
     "DDP, Gloo": under_ddp("gloo"),
     "DDP, Gloo, bucket views": under_ddp("gloo", gradient_as_bucket_view=True),
     "Horovod's algorithm": horovod_algorithm,

@@ -9,6 +9,7 @@
 
 #include "base/cuts.hpp"
 #include "base/memory_location.hpp"
+#include "base/received.hpp"
 #include "base/scale.hpp"
 #include "base/types.hpp"
 #include "base/wire.hpp"
@@ -43,6 +44,9 @@ struct CallBuffers {
   // The array in pieces, if Channel::takes_fragments(). Then input and output are unused.
   std::vector<Fragment> fragments;
   std::vector<void*> output_per_rank;  // an ordered all-gather's output for each rank's part; empty: `output` holds all
+  // Result of an ordered all-gather of which a rank knows only its own count. That is `count`, and
+  // `counts` is empty. It outlives the task. Null: the counts are known.
+  Received* received = nullptr;
   std::vector<std::size_t> fused_counts;  // element counts of the fused tensors, in order; empty: one tensor
 };
 

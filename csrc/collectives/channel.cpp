@@ -3,6 +3,7 @@
 
 #include "collectives/adasum.hpp"
 #include "collectives/call_task.hpp"
+#include "collectives/gathered_any.hpp"
 #include "collectives/gathered_per_rank.hpp"
 
 namespace ringcomm {
@@ -60,6 +61,7 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     check_arithmetic(call);
   if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
   if (call.op == Op::average) call.post.divisor *= size();
+  if (call.received) return make_gathered_any(*this, std::move(call));
   if (!call.output_per_rank.empty() && !resolver_.writes_per_rank_output(call))
     return make_gathered_per_rank(*this, std::move(call));
   context_.departures.begin_call();

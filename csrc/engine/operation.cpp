@@ -51,9 +51,7 @@ void Operation::finish(std::exception_ptr error) {
 }
 
 void Operation::renew() {
-  output.reset();
-  output_bytes = 0;
-  counts.clear();
+  static_cast<Received&>(*this) = {};
   last_joined = -1;
   entry.reset();
   error_ = nullptr;

@@ -3,17 +3,17 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <exception>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/account.hpp"
+#include "base/received.hpp"
 
 namespace ringcomm {
 
-class Operation {
+// Read the base's members after done(). After a step of a plan, counts[i] ranks had set flag i.
+class Operation : public Received {
  public:
   explicit Operation(std::string name) : name(std::move(name)) {}
   bool done() const { return done_.load(std::memory_order_acquire); }
@@ -30,13 +30,6 @@ class Operation {
   std::exception_ptr error_;
 
  public:
-  // Results, if their size is unknown before agreement; read them after done(). `output` is 64-byte
-  // aligned memory of the core. `counts` has a number of rows (dimension 0) for each rank. They are
-  // rows of the rank's part (allgather), rows received from the rank (alltoall), or rows of the
-  // rank's result (reducescatter). After a step of a plan, counts[i] ranks had set flag i.
-  std::shared_ptr<std::byte[]> output;
-  std::size_t output_bytes = 0;
-  std::vector<std::size_t> counts;
   int last_joined = -1;  // after a join: the last rank to join, as numbered by the engine's transport
   // Entry to which the caller's waiting time is added; null unless timing is enabled. Read after
   // done().

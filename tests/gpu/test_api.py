@@ -26,7 +26,7 @@ def variables(**more: str) -> dict[str, str]:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", SEEDS)
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_api(ranks: int, tmp_path: Path) -> None:
     result = mpi_case.run(ranks, in_cases, SEEDS[ranks], str(tmp_path), variables=variables(), alone=True)
     assert f"{ranks} ranks, arrays of " in result.text

@@ -21,6 +21,7 @@ std::shared_ptr<CallQueue> CallQueue::make(std::shared_ptr<Worker> worker, std::
 
 std::shared_ptr<Operation> CallQueue::submit(Call call) {
   auto operation = std::make_shared<Operation>(call.name);
+  if (call.collective == Collective::allgather && call.counts.empty()) call.received = operation.get();
   // A thread that submits a small call soon waits for it, and then works in place of the worker's
   // thread, so that thread need not be woken.
   constexpr std::size_t kSmall = 64 << 10;

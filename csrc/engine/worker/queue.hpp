@@ -20,7 +20,9 @@ class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> 
   // destroyed.
   static std::shared_ptr<CallQueue> make(std::shared_ptr<Worker> worker, std::shared_ptr<Channel> channel);
 
-  std::shared_ptr<Operation> submit(Call call);  // any thread. Throws Error(shut_down) after close()
+  // Any thread may submit. The operation receives the result of an all-gather without counts (see
+  // Call::received). Throws Error(shut_down) after close().
+  std::shared_ptr<Operation> submit(Call call);
   // Removes the queue from the worker; must not be called within a turn. Unfinished calls fail with
   // Error(shut_down).
   void close();

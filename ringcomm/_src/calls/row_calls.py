@@ -239,9 +239,12 @@ def scatter(
     )
 
 
-# ---- named operations: the engine finds the number of rows, and the core allocates the result ------------------------
+# ---- submitted calls: ranks exchange the numbers of rows, and the core allocates the result --------------------------
 def allgather_any(source: Buffer) -> Request:
-    """Builds an allgather of arrays; their first dimensions may differ between ranks."""
+    """Builds an allgather of arrays; their first dimensions may differ between ranks.
+
+    For named operations, and for calls submitted to a group.
+    """
     source = at_least_1d(source)
 
     def finish(operation: _core.Operation) -> Any:

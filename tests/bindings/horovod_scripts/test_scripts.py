@@ -60,7 +60,7 @@ DIGITS = {
 
 @pytest.mark.parametrize(
     "start, options",
-    [pytest.param(*one, id=name, marks=pytest.mark.slow if name == "fp16" else []) for name, one in DIGITS.items()],
+    [pytest.param(*one, id=name, marks=[] if name == "plain" else pytest.mark.slow) for name, one in DIGITS.items()],
 )
 def test_digits(tmp_path: Path, start: Callable[..., str], options: list[str]) -> None:
     output = start(tmp_path, "digits", *options)
@@ -113,6 +113,7 @@ def test_elastic_classifier(tmp_path: Path, kill: list[str]) -> None:
     assert [f"rank {rank} of 2 goes on at epoch 2 batch 3" in output for rank in range(2)] == 2 * [bool(kill)], output
 
 
+@pytest.mark.slow
 def test_elastic_benchmark(tmp_path: Path) -> None:
     """Work that a killed rank has seen finished is not repeated."""
     output = run_elastic(tmp_path, "elastic_benchmark", "--kill", "2")

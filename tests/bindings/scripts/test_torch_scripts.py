@@ -31,7 +31,7 @@ TORCH = Judge("torch", programs(), REFUSED)
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_drawn_scripts(ranks: int) -> None:
     """Runs the same scripts each time."""
-    TORCH.draws(ranks, 100, derandomize=True, database=None)
+    TORCH.draws(ranks, 50, derandomize=True, database=None)
 
 
 @pytest.mark.mpi

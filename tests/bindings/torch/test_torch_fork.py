@@ -91,7 +91,7 @@ def called_in(method):
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FAST)
 def test_a_worker_that_calls_in_is_told(method):
     result = mpi_case.run(2, called_in, method, variables=PATHS, alone=method in OF_ITS_OWN)
     told = result.lines("told")

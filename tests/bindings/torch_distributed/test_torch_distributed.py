@@ -75,7 +75,7 @@ def test_torch_knows_the_backend_without_an_import(ranks: int) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [0, 2, 3])
+@pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases(ranks: int) -> None:
     variables = {"PYTHONPATH": PATHS}
     result = mpi_case.run(ranks, run_cases, limit=200, variables=variables)
@@ -139,7 +139,7 @@ def one_rank_ends(how: str) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("how", ["exit", "kill"])
+@pytest.mark.parametrize("how", [pytest.param("exit", marks=pytest.mark.slow), "kill"])
 def test_a_rank_that_ends_is_told(how: str) -> None:
     """A rank that ends without destroy_process_group is reported."""
     result = mpi_case.start(3, one_rank_ends, how, limit=60, variables={"PYTHONPATH": PATHS})

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 
 #include "ranks.hpp"
@@ -109,6 +110,14 @@ void allgather(RankContext& context, const std::string& route) {
     context.channel.run(call, nullptr);
     for (int rank = 0; rank < context.size; ++rank)
       CHECK(parts[static_cast<std::size_t>(rank)] == values(rank, counts[static_cast<std::size_t>(rank)]));
+    Received received;
+    Call unknown = make(Collective::allgather, route);
+    unknown.input = input.data();
+    unknown.count = input.size();
+    unknown.received = &received;
+    context.channel.run(unknown, nullptr);
+    CHECK(received.counts == counts && received.output_bytes == output.size() * sizeof(Value));
+    CHECK(std::memcmp(received.output.get(), output.data(), received.output_bytes) == 0);
   }
 }
 

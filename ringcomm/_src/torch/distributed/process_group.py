@@ -77,13 +77,16 @@ class ProcessGroup(GroupMessages):
         return self._in_place((op, factor), tensors, make, opts)
 
     def _allreduce_sparse(self, tensors: Tensors, op: Any, factor: float, opts: Any) -> Work:
-        me, size = self._group.rank, self._group.size
+        def gather(packed: Tensor, finish: Callable[[Tensor], None]) -> Work:
+            request = row_calls.allgather_any(arrays.source(packed))
+            gathered = request.finish
+            request.finish = lambda operation: finish(gathered(operation))
 
-        def gather(parts: Tensors, own: Tensor, finish: Callable[[], None]) -> Work:
             def make(name: str) -> list[Request]:
-                return [row_calls.allgather_per_rank(own, parts, me, size, name=name)]
+                request.name = name
+                return [request]
 
-            return self._run(make, tensors, opts, finish)
+            return self._run(make, tensors, opts)
 
         return sparse.allreduce(self, tensors, op, factor, gather)
 

@@ -172,8 +172,8 @@ class GroupCalls(_Base):
             operations = [self._submit(request) for request in requests]
 
         def complete() -> None:
-            for request in requests:
-                request.finish()
+            for request, operation in zip(requests, operations, strict=True):
+                request.finish(operation)
             if finish is not None:
                 finish()
 

@@ -13,24 +13,21 @@ from ringcomm._src.core import _core
 from ringcomm._src.torch import sparse
 
 Tensor = torch.Tensor
-Gather = Callable[[list[Tensor], Tensor, Callable[[], None]], Any]  # (each rank's part, own part, finish): the work
+Gather = Callable[[Tensor, Callable[[Tensor], None]], Any]  # (own rows, finish(rows of all ranks)): the work
 
 
-class Gathers(Protocol):
+class Members(Protocol):
     """The methods of a process group that this module uses."""
 
     def size(self) -> int: ...
 
     def rank(self) -> int: ...
 
-    def allgather(self, *given: Any, **named: Any) -> Any: ...
 
-
-def allreduce(group: Gathers, tensors: list[Tensor], op: Any, factor: float, gather: Gather) -> Any:
+def allreduce(group: Members, tensors: list[Tensor], op: Any, factor: float, gather: Gather) -> Any:
     """Reduces in place; returns the work. UnsupportedError unless op is Sum or Average.
 
-    Ranks gather the sizes of their packed rows, which blocks, and then the rows. `gather` starts
-    the second gather.
+    `gather` starts the gather of the ranks' packed rows.
     """
     if op not in (Sum, Average):
         raise UnsupportedError(f"all_reduce of sparse tensors supports SUM and AVG, not {op.name}")
@@ -42,17 +39,13 @@ def allreduce(group: Gathers, tensors: list[Tensor], op: Any, factor: float, gat
         own.add(number, entry.indices, entry.values, entry.length)
     packed = torch.empty(own.packed_bytes(1)[0] // 8, dtype=torch.int64)
     own.pack(1, group.rank(), packed.data_ptr())
-    sizes = [torch.empty(1, dtype=torch.int64) for _ in range(group.size())]
-    group.allgather([sizes], [torch.tensor([packed.numel()])]).wait()
-    counts = [int(size) for size in sizes]
-    blocks = torch.empty(sum(counts), dtype=torch.int64)
 
     @torch.no_grad()
-    def finish() -> None:
+    def finish(blocks: Tensor) -> None:
         sums = _core.SparseTables(tables)
         sums.add_packed("all_reduce", blocks.data_ptr(), blocks.nbytes)
         divisor = group.size() if op == Average else 1
         for tensor, total in zip(tensors, sparse.written(sums, local, factor, divisor), strict=True):
-            tensor.copy_(total)
+            tensor.data = total  # the tensor takes the memory; copy_() would copy it
 
-    return gather(list(blocks.split(counts)), packed, finish)
+    return gather(packed, finish)

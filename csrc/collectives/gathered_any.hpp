@@ -1,0 +1,16 @@
+// All-gather of parts whose sizes only their ranks know (Call::received).
+#pragma once
+
+#include <memory>
+
+#include "base/call.hpp"
+#include "base/task.hpp"
+
+namespace ringcomm {
+
+class Channel;
+
+// Creates a task that gathers the counts, allocates the output, and gathers the parts.
+std::unique_ptr<Task> make_gathered_any(Channel& channel, Call&& call);
+
+}  // namespace ringcomm

@@ -149,10 +149,14 @@ EXTENSION_BESIDE_SOURCES = .venv/bin/python -c 'import glob, zipfile; wheel = zi
 	@$(PYTHON) -m venv $(@D) || { echo "$(PYTHON) -m venv failed: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@touch $@
 
+# Installs torch, the largest package, while the compiler works. One core unpacks it.
+.venv/.demo .venv/.test .venv/.dev .venv/.docs: MEANWHILE = .venv/bin/pip install "$(TORCH)"
+MEANWHILE = true
+
 dist/.wheel: $(SOURCES) | .venv/.made
 	@echo "building the wheel ..."
 	@rm -f $(WHEEL)
-	@.venv/bin/pip wheel --no-deps --wheel-dir dist .
+	@$(MEANWHILE) & .venv/bin/pip wheel --no-deps --wheel-dir dist . && wait $$!
 	@$(EXTENSION_BESIDE_SOURCES)
 	@touch $@
 

@@ -112,7 +112,7 @@ class _SparseBuckets:
     def average(self, group: ProcessGroup) -> None:
         """Averages the gradients together."""
         if self._gradients:
-            options = dist.AllreduceCoalescedOptions()
+            options: Any = dist.AllreduceCoalescedOptions()
             options.reduceOp = dist.ReduceOp.AVG
             group.allreduce_coalesced(self._gradients, options).get_future().then(self._finish)
 

@@ -16,6 +16,7 @@ void InFlight::insert(OperationStatePtr pending) {
   if (!by_name_.insert(pending).second) require_free(pending->name);
   joining_ |= pending->kind == OperationState::Kind::join;
   fresh_.push_back(std::move(pending));
+  has_fresh_.store(true, std::memory_order_release);
   ++context_.open;
 }
 
@@ -24,13 +25,16 @@ void InFlight::list(std::vector<std::string>& names) const {
 }
 
 std::vector<OperationStatePtr> InFlight::take_fresh() {
+  if (!has_fresh_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(context_.mutex);
+  has_fresh_.store(false, std::memory_order_relaxed);
   return std::exchange(fresh_, {});
 }
 
 void InFlight::put_back(OperationStatePtr pending) {
   const std::lock_guard lock(context_.mutex);
   fresh_.push_back(std::move(pending));
+  has_fresh_.store(true, std::memory_order_release);
 }
 
 OperationStatePtr InFlight::find(const std::string& name) const {

@@ -2,6 +2,7 @@
 // threads add to it; the worker finishes them.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <string>
 #include <vector>
@@ -41,6 +42,8 @@ class InFlight {
   // Guarded by the context's mutex.
   PendingByName by_name_;
   std::vector<OperationStatePtr> fresh_;
+  // False only if `fresh_` is empty. A turn reads it without the mutex, because most sets are idle.
+  std::atomic<bool> has_fresh_{false};
   bool joining_ = false;
 };
 

@@ -147,7 +147,7 @@ std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) c
 }
 
 std::vector<Verdict> Coordinator::decide() {
-  if (ended_) return {};
+  if (ended_ || (failures_.empty() && !rows_.has_complete() && !rows_.all_joined())) return {};
   Fusion fusion(fusion_bytes_);
   for (Verdict& verdict : std::exchange(failures_, {})) fusion.add(std::move(verdict));
   rows_.take_due([&](std::span<Row* const> rows) { judge(rows, fusion); });

@@ -21,7 +21,7 @@ MemberSide::MemberSide(const Context& context, int set, int me, InFlight& in_fli
 
 std::optional<ReadyRecord> MemberSide::report(const std::vector<OperationStatePtr>& fresh) {
   ReadyRecord record{static_cast<std::uint32_t>(set_), read_, {}};
-  const std::int64_t now = now_ns();
+  const std::int64_t now = fresh.empty() ? 0 : now_ns();
   for (const OperationStatePtr& pending : fresh) {
     if (is_over(pending)) continue;
     pending->sent_ns = now;

@@ -42,6 +42,7 @@ void PlanTable::open(std::shared_ptr<PlanRun> plan) {
   past_steps_.erase(plan->name());
   next_ = plan->stream() + 1;
   by_stream_[plan->stream()] = std::move(plan);
+  open_.fetch_add(1, std::memory_order_release);
 }
 
 void PlanTable::close(const PlanRun& plan) {
@@ -49,6 +50,7 @@ void PlanTable::close(const PlanRun& plan) {
   if (here.get() != &plan) return;
   past_steps_[plan.name()] = plan.steps();
   here.reset();
+  open_.fetch_sub(1, std::memory_order_release);
 }
 
 const PlanRun* PlanTable::begun() const {
@@ -60,6 +62,7 @@ const PlanRun* PlanTable::stepping() const {
 }
 
 std::vector<std::shared_ptr<PlanRun>> PlanTable::all() const {
+  if (open_.load(std::memory_order_acquire) == 0) return {};
   const std::lock_guard lock(context_.mutex);
   std::vector<std::shared_ptr<PlanRun>> open;
   for (const auto& plan : by_stream_) {
@@ -81,6 +84,7 @@ bool PlanTable::answering() const {
 }
 
 bool PlanTable::moving() const {
+  if (open_.load(std::memory_order_acquire) == 0) return false;
   const std::lock_guard lock(context_.mutex);
   return any([](const PlanRun& plan) { return plan.moving(); });
 }

@@ -1,6 +1,7 @@
 // The open plans of a process set, each with its own stream of message tags. NamedSet owns it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -48,6 +49,8 @@ class PlanTable {
   std::vector<std::shared_ptr<PlanRun>> by_stream_;  // null: free
   std::size_t next_ = 0;
   std::map<std::string, std::uint64_t> past_steps_;
+  // Number of open plans. A turn reads it without the mutex, because most sets have none.
+  std::atomic<int> open_{0};
 };
 
 }  // namespace ringcomm

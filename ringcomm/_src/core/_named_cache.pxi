@@ -122,4 +122,4 @@ cdef class NamedCalls:
         self.cached[name] = it
 
 
-MOST_NAMES = 4096  # maximum number of cached names of one set
+MOST_NAMES = 16384  # maximum number of cached names of one set

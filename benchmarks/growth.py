@@ -10,8 +10,9 @@ For each of these, the rest stays as it is, and a power law n^e is fitted to the
     hosts    2 to 16 of one rank each: namespaces of this host, with links of 10 Gbit/s (as root)
 
 "limit" is the exponent of the work that cannot be avoided: if ranks share cores, each of them must
-run in every call, so time grows with their number. The first points are left out of a fit if fewer
-ranks than cores run. Memory is what a rank does not share with others (Private_* of smaps_rollup).
+run in every call, so time grows with their number. How the kernel switches between ranks adds to
+that; "MPI" is the same call of mpi4py in the same job. The fit for ranks leaves out the points
+where each rank has a core. Memory is what a rank does not share (Private_* of smaps_rollup).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cluster import Cluster
 
 from ringcomm._src.cli.measured import now
 
-Points = dict[str, dict[int, float]]  # what was measured, by n
+Points = dict[str, dict[int, float]]  # by n
 
 KINDS = {
     "ranks": (1, 2, 3, 4, 5, 6, 7, 8, 9),
@@ -42,20 +43,21 @@ KINDS = {
     "hosts": (2, 4, 8, 16),
 }
 # Exponents of the work that cannot be avoided; 0: independent of n.
+RANKS = {
+    "4 KB all-reduce (s)": 1.0,
+    "MPI, 4 KB all-reduce (s)": 1.0,
+    "1 MB all-reduce (s)": 1.0,
+    "MPI, 1 MB all-reduce (s)": 1.0,
+    "named gradient (s)": 1.0,
+    "memory of a rank (B)": 0.0,
+}
 LIMITS = {
-    ("ranks", "4 KB all-reduce (s)"): 1.0,
-    ("ranks", "1 MB all-reduce (s)"): 1.0,
-    ("ranks", "named gradient (s)"): 1.0,
-    ("ranks", "memory of a rank (B)"): 0.0,
+    **{(kind, what): limit for kind in ("ranks", "hosts") for what, limit in RANKS.items()},
     ("names", "a step's gradients (s)"): 1.0,
     ("names", "memory of the names (B)"): 1.0,
     ("sets", "one more set (s)"): 0.0,
     ("sets", "gradient in the last set (s)"): 0.0,
     ("sets", "memory of the sets (B)"): 1.0,
-    ("hosts", "4 KB all-reduce (s)"): 1.0,
-    ("hosts", "1 MB all-reduce (s)"): 1.0,
-    ("hosts", "named gradient (s)"): 1.0,
-    ("hosts", "memory of a rank (B)"): 0.0,
 }
 
 
@@ -78,16 +80,18 @@ def seconds_of(call: Callable[[], object], calls: int, turns: int) -> float:
 
 
 def by_ranks(turns: int, number: int) -> dict[str, float]:
+    from mpi4py import MPI
+
     import ringcomm
 
-    comm = ringcomm.communicator()
-    small, large, one = np.ones(1024, np.float32), np.ones(1 << 18, np.float32), np.ones(1, np.float32)
-    return {
-        "4 KB all-reduce (s)": seconds_of(lambda: comm.allreduce(small, out=small), 50, turns),
-        "1 MB all-reduce (s)": seconds_of(lambda: comm.allreduce(large, out=large), 10, turns),
-        "named gradient (s)": seconds_of(lambda: ringcomm.allreduce(one, name="gradient"), 30, turns),
-        "memory of a rank (B)": private_memory(),
-    }
+    comm, world, one = ringcomm.communicator(), MPI.COMM_WORLD, np.ones(1, np.float32)
+    found = {"memory of a rank (B)": float(private_memory())}
+    for size, elements, calls in (("4 KB", 1024, 50), ("1 MB", 1 << 18, 10)):
+        x = np.ones(elements, np.float32)
+        found[f"{size} all-reduce (s)"] = seconds_of(lambda x=x: comm.allreduce(x, out=x), calls, turns)
+        found[f"MPI, {size} all-reduce (s)"] = seconds_of(lambda x=x: world.Allreduce(MPI.IN_PLACE, x), calls, turns)
+    found["named gradient (s)"] = seconds_of(lambda: ringcomm.allreduce(one, name="gradient"), 30, turns)
+    return {what: found[what] for what in RANKS}
 
 
 def by_names(turns: int, number: int) -> dict[str, float]:
@@ -156,7 +160,7 @@ def exponent(points: dict[int, float], least: int) -> float:
 
 
 def report(kind: str, points: Points) -> dict[str, float]:
-    least = len(os.sched_getaffinity(0)) if kind == "ranks" else 1
+    least = len(os.sched_getaffinity(0)) + 1 if kind == "ranks" else 1
     fitted = {what: exponent(values, least) for what, values in points.items()}
     for what, values in points.items():
         shown = "  ".join(f"{n}: {value:.3g}" for n, value in values.items())
@@ -178,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             points = {what: {n: row[what] for n, row in rows.items()} for what in next(iter(rows.values()))}
             result = {"kind": kind, "date": now(), "machine": measure.machine() | {"mpi": mpi}, "points": points}
             result["exponents"] = report(kind, points)
+            result["limits"] = {what: LIMITS[kind, what] for what in points}
             if options.json:
                 measure.write_merged(options.json, [result | {"mpi": measure.mpi_name(mpi)}], ("kind", "mpi"))
     return None

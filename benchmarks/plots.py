@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from measure import mpi_name, ratio
 
 from ringcomm._src.cli.bench_cases import bus_factor
@@ -107,6 +108,7 @@ def plot_prediction(document: Result, file: Path) -> None:
 CONTESTANTS = {  # contestants of benchmarks/training.py, and their colours
     "ringcomm": "#b3123f",
     "ringcomm under DDP": "tab:purple",
+    "ringcomm under DDP, hook": "tab:pink",
     "DDP, Gloo": "tab:orange",
     "DDP, Gloo, bucket views": "#c49a00",
     "Horovod's algorithm": "tab:blue",
@@ -119,10 +121,11 @@ def plot_training(results: Sequence[Result], file: Path) -> None:
     axis, height = axes[0][0], 0.15
     for group, result in enumerate(results):
         alone = result["rows"]["alone"]["seconds"]
-        for line, (name, color) in enumerate(CONTESTANTS.items()):
+        names = [name for name in CONTESTANTS if name in result["rows"]]
+        for line, name in enumerate(names):
             middle, low, high = ratio(result["rows"][name]["seconds"], alone)
-            y = group + (line - 2) * height
-            axis.barh(y, middle, height * 0.9, color=color, label=name if group == 0 else None)
+            y = group + (line - (len(names) - 1) / 2) * height
+            axis.barh(y, middle, height * 0.9, color=CONTESTANTS[name])
             axis.errorbar(middle, y, xerr=[[middle - low], [high - middle]], color="black", linewidth=1)
             axis.text(high + 0.04, y, f"{middle:.2f}", va="center", fontsize=8)
     axis.axvline(1.0, color="grey", linestyle=":")
@@ -130,7 +133,13 @@ def plot_training(results: Sequence[Result], file: Path) -> None:
     axis.invert_yaxis()
     axis.set_xlim(left=0)
     axis.set_xlabel("time of a step, × the step without communication (2 ranks, 1 thread each)")
-    axis.legend(frameon=False, fontsize=8, loc="lower right")
+    axis.legend(
+        [Patch(color=color) for color in CONTESTANTS.values()],
+        list(CONTESTANTS),
+        frameon=False,
+        fontsize=8,
+        loc="lower right",
+    )
     figure.savefig(file)
 
 

@@ -222,6 +222,26 @@ def models_table() -> Iterator[str]:
     yield from ["", *table(heads, rows)]
 
 
+def growth_table() -> Iterator[str]:
+    """Yields a row for each quantity of benchmarks/growth.py."""
+    found = results("growth")
+    yield from machine(found)
+    rows = []
+    for one in found:
+        for what, points in one["points"].items():
+            ends = [f"{n}: {shown(points[n], what)}" for n in (next(iter(points)), list(points)[-1])]
+            limit = one["limits"][what]
+            rows.append(
+                [one["mpi"], one["kind"], what.partition(" (")[0], *ends, f"{one['exponents'][what]:.2f}", f"{limit:g}"]
+            )
+    yield from ["", *table(["", "of n", "", "first n", "last n", "exponent", "limit"], rows)]
+
+
+def shown(value: float, what: str) -> str:
+    """Returns seconds in ms, and bytes in MB."""
+    return f"{value / 1e6:.3g} MB" if what.endswith("(B)") else f"{value * 1e3:.3g} ms"
+
+
 def starts_table() -> Iterator[str]:
     rows = []
     for one in results("starts"):
@@ -349,6 +369,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "ddp-network": ddp_network_table,
     "training": training_table,
     "models": models_table,
+    "growth": growth_table,
     "starts": starts_table,
     "timeline": timeline_table,
     "choice": choice_table,

@@ -29,6 +29,7 @@ class NamedSet {
   // ---- with functions for any thread (the context's mutex is held), and for the worker
   InFlight in_flight;
   PlanTable plans;
+  bool awake = false;  // see SetTable::wake()
 
   // ---- the worker
   void receive(int rank, Record&& record);        // handles a record of this set
@@ -38,6 +39,7 @@ class NamedSet {
   bool execute();  // true if anything moved. Throws fatal errors
   bool moving() const { return executor_.moving() || plans.moving(); }
   bool far() const { return executor_.far(); }
+  bool rests() const { return in_flight.empty() && plans.empty() && executor_.idle(); }  // the mutex is held
   void check_stall(std::int64_t now);
 
   void withdraw();         // this rank leaves

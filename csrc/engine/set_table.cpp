@@ -41,6 +41,15 @@ void SetTable::remove(int id) {
   ++version_;
 }
 
+void SetTable::wake(const std::shared_ptr<NamedSet>& set) {
+  if (!std::exchange(set->awake, true)) woken_.push_back(set);
+}
+
+void SetTable::take_woken(std::vector<std::shared_ptr<NamedSet>>& awake) {
+  awake.insert(awake.end(), woken_.begin(), woken_.end());
+  woken_.clear();
+}
+
 std::shared_ptr<NamedSet> SetTable::find(int id) const {
   const auto found = sets_.find(id);
   if (found != sets_.end()) return found->second;

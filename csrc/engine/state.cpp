@@ -64,6 +64,7 @@ void Engine::State::submit(int set, std::span<const OperationStatePtr> requests,
     failed = fatal;
     if (!failed) {
       for (const OperationStatePtr& pending : requests) target->in_flight.insert(pending);
+      sets.wake(target);
     }
   }
   if (!failed) return worker->wake(when);
@@ -103,12 +104,11 @@ void Engine::State::close() {
 // ---- the worker
 
 bool Engine::State::moving_data() {
-  return services.moving() ||
-         std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->moving(); });
+  return services.moving() || std::any_of(awake_.begin(), awake_.end(), [](const auto& set) { return set->moving(); });
 }
 
 bool Engine::State::far() {
-  return std::any_of(live_.begin(), live_.end(), [](const auto& entry) { return entry.second->far(); });
+  return std::any_of(awake_.begin(), awake_.end(), [](const auto& set) { return set->far(); });
 }
 
 Progress Engine::State::turn() {
@@ -125,11 +125,11 @@ Progress Engine::State::turn() {
 Progress Engine::State::give_turn() {
   if (!refresh()) return Progress::done;
   bool moved = context.control.receive([this](int peer, Record record) { receive(peer, std::move(record)); });
-  for (const auto& [id, set] : live_) moved |= set->send_ready();
-  for (const auto& [id, set] : live_) moved |= set->decide();
+  for (const auto& set : awake_) moved |= set->send_ready();
+  for (const auto& set : awake_) moved |= set->decide();
   context.control.flush();  // before the work, so that peers can begin their work
   bool moved_data = false;
-  for (const auto& [id, set] : live_) moved_data |= set->execute();
+  for (const auto& set : awake_) moved_data |= set->execute();
   look_around();
   context.control.flush();
   const bool served = services.turn();
@@ -146,8 +146,14 @@ bool Engine::State::refresh() {
     if (sets.version() != seen_version_) {
       seen_version_ = sets.version();
       live_ = sets.all();
+      std::erase_if(awake_, [this](const auto& set) { return !live_.contains(set->id); });
     }
+    std::erase_if(awake_, [](const auto& set) { return set->rests() && std::exchange(set->awake, false); });
     if (leaving_ && !departure_) departure_.emplace(context, services);
+    if (leaving_) {
+      for (const auto& [id, set] : live_) sets.wake(set);
+    }
+    sets.take_woken(awake_);
   }
   while (!live_.empty() && known_sets_ <= live_.rbegin()->first) welcome(known_sets_++);
   return services.refresh() || still_busy();
@@ -186,12 +192,18 @@ Error Engine::State::explained(const Error& error) const {
 
 // ---- messages
 
+void Engine::State::give_turns(const std::shared_ptr<NamedSet>& set) {
+  const std::lock_guard lock(context.mutex);
+  sets.wake(set);
+}
+
 void Engine::State::receive(int peer, Record&& record) {
   if (const std::optional<int> id = set_of(record)) {
     const auto set = live_.find(*id);
     if (*id >= known_sets_) {
       early_.emplace_back(peer, std::move(record));
     } else if (set != live_.end()) {  // otherwise the set has been removed
+      give_turns(set->second);
       set->second->receive(peer, std::move(record));
     }
   } else if (const auto* abort = std::get_if<AbortRecord>(&record)) {
@@ -205,7 +217,9 @@ void Engine::State::receive(int peer, Record&& record) {
 void Engine::State::receive_leave(int peer, LeaveRecord&& record) {
   for (const SetEnd& end : record.sets) {
     const auto set = live_.find(static_cast<int>(end.set));
-    if (set != live_.end()) set->second->receive_end(peer, end);
+    if (set == live_.end()) continue;
+    give_turns(set->second);
+    set->second->receive_end(peer, end);
   }
   if (!record.entirely) return;
   services.left(peer);
@@ -215,6 +229,7 @@ void Engine::State::receive_leave(int peer, LeaveRecord&& record) {
 void Engine::State::welcome(int id) {
   const auto set = live_.find(id);
   if (set == live_.end()) return;
+  give_turns(set->second);
   for (const auto& [rank, record] : departed_) {
     SetEnd end{static_cast<std::uint32_t>(id), 0, {}, {}};  // the rank left before it knew the set
     for (const SetEnd& set_end : record.sets) {

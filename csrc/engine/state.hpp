@@ -47,7 +47,8 @@ struct Engine::State final : public Source {
 
  private:
   Progress give_turn();
-  bool refresh();  // false: nothing to do
+  bool refresh();                                         // false: nothing to do
+  void give_turns(const std::shared_ptr<NamedSet>& set);  // from the next turn on, until it rests
   bool still_busy();
   void receive(int peer, Record&& record);
   void receive_leave(int peer, LeaveRecord&& record);
@@ -61,11 +62,12 @@ struct Engine::State final : public Source {
   // Used by the worker.
   std::uint64_t seen_version_ = 0;
   Sets live_;
-  int known_sets_ = 0;                         // sets with lower ids are live, or removed
-  std::vector<std::pair<int, Record>> early_;  // records of sets that this rank has not added yet
-  std::map<int, LeaveRecord> departed_;        // ranks that have left the job
-  Every stall_look_{50'000'000};               // the cost of a look is proportional to the operations in flight
-  bool reported_ = false;                      // a peer reported the fatal error, and sends it to all ranks
+  std::vector<std::shared_ptr<NamedSet>> awake_;  // those of `live_` that do not rest; the others get no turns
+  int known_sets_ = 0;                            // sets with lower ids are live, or removed
+  std::vector<std::pair<int, Record>> early_;     // records of sets that this rank has not added yet
+  std::map<int, LeaveRecord> departed_;           // ranks that have left the job
+  Every stall_look_{50'000'000};                  // the cost of a look is proportional to the operations in flight
+  bool reported_ = false;                         // a peer reported the fatal error, and sends it to all ranks
   std::optional<Departure> departure_;
 };
 

@@ -79,6 +79,12 @@ def test_a_cell_fails_that_may_take_longer_than_mpi(module, ours, count):
     assert len(module("host_allreduce").failing([result])) == count
 
 
+def test_growth_is_the_exponent_of_a_power_law(module):
+    growth = module("growth")
+    assert growth.exponent({1: 7.0, 2: 1.0, 4: 2.0**1.5, 8: 8.0}, 2) == pytest.approx(1.5)
+    assert set(growth.LIMITS) >= {("sets", "one more set (s)"), ("hosts", "named gradient (s)")}
+
+
 def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:
     """Yields each call of a function that a script imports from ringcomm, and the function."""
     tree, imported = ast.parse(file.read_text(encoding="utf-8")), {}

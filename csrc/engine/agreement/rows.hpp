@@ -61,9 +61,9 @@ class Rows {
   // submitted it.
   std::vector<int> missing(const Row* row) const;
 
+  bool has_complete() const { return !complete_.empty(); }
   // Calls `act` for all operations that became ready on all ranks since the last call, one group at
   // a time.
-  bool has_complete() const { return !complete_.empty(); }
   void take_due(const std::function<void(std::span<Row* const>)>& act);
   void remove(Row& row);   // removes the row's submissions, after a decision
   void release(Row& row);  // forgets the name if it has neither submissions nor ids

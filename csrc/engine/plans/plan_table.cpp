@@ -62,7 +62,7 @@ const PlanRun* PlanTable::stepping() const {
 }
 
 std::vector<std::shared_ptr<PlanRun>> PlanTable::all() const {
-  if (open_.load(std::memory_order_acquire) == 0) return {};
+  if (empty()) return {};
   const std::lock_guard lock(context_.mutex);
   std::vector<std::shared_ptr<PlanRun>> open;
   for (const auto& plan : by_stream_) {
@@ -84,7 +84,7 @@ bool PlanTable::answering() const {
 }
 
 bool PlanTable::moving() const {
-  if (open_.load(std::memory_order_acquire) == 0) return false;
+  if (empty()) return false;
   const std::lock_guard lock(context_.mutex);
   return any([](const PlanRun& plan) { return plan.moving(); });
 }

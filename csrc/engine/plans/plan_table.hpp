@@ -24,6 +24,7 @@ class PlanTable {
 
   // ---- any thread, with the context's mutex held
   bool has_room() const;
+  bool empty() const { return open_.load(std::memory_order_acquire) == 0; }
   // Returns a stream for a plan of that name: the one unused for longest, which is equal on all
   // ranks. Throws Error(invalid).
   std::size_t free_stream(const std::string& name) const;

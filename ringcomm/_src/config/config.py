@@ -143,7 +143,9 @@ class Config:
         parse=parse_size,
     )
     cache_capacity: int = _option(
-        16384, "number of names that ranks cache, to agree on named operations faster; 0: none", "HOROVOD_CACHE_CAPACITY"
+        16384,
+        "number of names that ranks cache, to agree on named operations faster; 0: none",
+        "HOROVOD_CACHE_CAPACITY",
     )
     stall_warn_seconds: float = _option(
         60.0,

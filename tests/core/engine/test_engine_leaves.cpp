@@ -20,6 +20,9 @@ void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
       if (i != leaver) others.push_back(i);
     }
     r.engine->add_set(others, nullptr, 0);
+    std::vector<int> everyone(static_cast<std::size_t>(size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    r.engine->add_set(everyone, nullptr, 0);  // idle until the leaver has left
     Random random(seed + static_cast<std::uint64_t>(rank));
     std::vector<std::vector<std::int32_t>> data(40);
     std::vector<Op_> ops;
@@ -41,6 +44,7 @@ void one_leaves(int size, int leaver, bool pending_there, std::uint64_t seed) {
       CHECK(is_left(r.outcome(waits), leaver, "last"));
       for (const Op_& op : ops) CHECK(!r.outcome(op));  // operations that the leaver completed, every rank completes
       CHECK(is_left(r.outcome(r.engine->submit(0, named("later", last))), leaver, "later"));
+      CHECK(is_left(r.outcome(r.engine->submit(2, named("first", last))), leaver, "first"));
       std::vector<std::int32_t> still(10, 1);
       CHECK(!r.outcome(r.engine->submit(1, named("still", still))));  // a set without the leaver still works
       check_data(still, size - 1);

@@ -593,6 +593,31 @@ def case_sparse_buckets():
             assert all(table.weight.grad.is_sparse for table in wrapped.tables)
 
 
+def case_one_hook_of_two_models():
+    """One backward pass through both: no future is lost, and residuals are separate."""
+    rank, size = me()
+    for format in ("none", "int8"):
+        hook = compression_hook(format)
+        torch.manual_seed(4)
+        plain = [Recommender(False) for _ in range(2)]
+        parallel = []
+        for one in plain:
+            wrapped = Recommender(True)
+            wrapped.load_state_dict(one.state_dict())
+            parallel.append(torch.nn.parallel.DistributedDataParallel(wrapped))
+            parallel[-1].register_comm_hook(None, hook)
+        for step in range(4):
+            rows = torch.randint(20, (size, 6), generator=torch.Generator().manual_seed(step))
+            sum(model(rows[rank], rank) * (1 + i) for i, model in enumerate(parallel)).backward()
+            for i, model in enumerate(plain):
+                for other in range(size):
+                    (model(rows[other], other) * (1 + i) / size).backward()
+            for one, model in zip(plain, parallel, strict=True):
+                for expected, own in zip(one.parameters(), model.module.parameters(), strict=True):
+                    torch.testing.assert_close(own.grad.to_dense(), expected.grad, rtol=0, atol=0.04)
+                    own.grad, expected.grad = None, None
+
+
 class Bucket(NamedTuple):
     """A torch.distributed.GradBucket of one gradient."""
 

@@ -59,27 +59,28 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     compression = resolved(compression, Compression)
     wire = compression if isinstance(compression, WireFormat) else compression.wire if is_builtin(compression) else ""
     ops.wire_code(wire)  # raises for unknown formats
-    kept: dict[tuple[int, int, torch.dtype], _core.Feedback] = {}
-    steps: dict[tuple[int, int, torch.dtype], int] = {}
-    sparse = _SparseBuckets()
+    # By the parameters of a bucket: several models may have this hook, and buckets are rebuilt.
+    kept: dict[tuple[int, ...], _core.Feedback] = {}
+    steps: dict[tuple[int, ...], int] = {}
+    sparse: dict[ProcessGroup, _SparseBuckets] = {}
 
     def hook(state: Any, bucket: Any) -> Any:
-        nonlocal sparse
         group = state if state is not None else dist.group.WORLD
         if not isinstance(group, ProcessGroup):
             raise TypeError(f"compression_hook needs a process group of the backend ringcomm, not {group!r}")
         buffer = bucket.buffer()
-        if bucket.index() == 0:
-            sparse = _SparseBuckets()
-        result = sparse.add(buffer) if buffer.is_sparse else average_dense(group, bucket.index(), buffer)
-        if bucket.is_last():
-            sparse.average(group)
+        if buffer.is_sparse:
+            result = sparse.setdefault(group, _SparseBuckets()).add(buffer)
+        else:
+            result = average_dense(group, bucket, buffer)
+        if bucket.is_last() and group in sparse:
+            sparse.pop(group).average(group)
         return result
 
-    def average_dense(group: ProcessGroup, index: int, buffer: torch.Tensor) -> Any:
-        which = (index, buffer.numel(), buffer.dtype)
+    def average_dense(group: ProcessGroup, bucket: Any, buffer: torch.Tensor) -> Any:
         now, feedback = wire, None
         if isinstance(wire, WireFormat):
+            which = tuple(map(id, bucket.parameters()))
             steps[which] = steps.get(which, 0) + 1
             if steps[which] <= wire.warmup_steps:
                 now = wire.warmup_format()
@@ -95,7 +96,10 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
 
 
 class _SparseBuckets:
-    """The sparse gradients of one backward pass, each of which is a bucket."""
+    """The sparse gradients of one backward pass, each of which is a bucket.
+
+    If two models are in the pass, those of both up to the last bucket of the first.
+    """
 
     def __init__(self) -> None:
         self._gradients: list[torch.Tensor] = []
@@ -111,10 +115,9 @@ class _SparseBuckets:
 
     def average(self, group: ProcessGroup) -> None:
         """Averages the gradients together."""
-        if self._gradients:
-            options: Any = dist.AllreduceCoalescedOptions()
-            options.reduceOp = dist.ReduceOp.AVG
-            group.allreduce_coalesced(self._gradients, options).get_future().then(self._finish)
+        options: Any = dist.AllreduceCoalescedOptions()
+        options.reduceOp = dist.ReduceOp.AVG
+        group.allreduce_coalesced(self._gradients, options).get_future().then(self._finish)
 
     def _finish(self, averages: Any) -> None:
         self._averages = averages

@@ -9,10 +9,9 @@ RANKS ?= 2
 # Number of random seeds of each job of test-gpu; the delays of streams are drawn from the seed.
 GPU_SEEDS ?= 100
 PYTEST_ARGS ?=
-# Number of test files that run in parallel. Many tests only wait, so it may exceed the cores. Files
-# run in alphabetical order, so tests/unit comes last: its files are short, and end at the same time.
+# Number of test files that run in parallel. Many tests only wait, so it may exceed the cores.
 WORKERS ?= 2
-PYTEST = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = pytest -n $(WORKERS) --dist loadfile
 
 SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
 WHEEL := dist/ringcomm-*.whl

@@ -1,4 +1,4 @@
-// Results whose size a rank knows only after the ranks have exchanged their counts.
+// The result of a collective, if the ranks must exchange counts before a rank knows its size.
 #pragma once
 
 #include <cstddef>

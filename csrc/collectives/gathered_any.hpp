@@ -1,4 +1,4 @@
-// All-gather of parts whose sizes only their ranks know (Call::received).
+// All-gather in which each rank knows the size of its own part only (Call::received).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// All-gather in which each rank knows the size of its own part only (Call::received).
+// All-gather in which each rank knows only how long its own part is (Call::received).
 #pragma once
 
 #include <memory>

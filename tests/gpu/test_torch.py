@@ -32,7 +32,6 @@ def variables() -> dict[str, str]:
     return VARIABLES | {"RINGCOMM_CUDA_LIBRARY": libcuda(), "STANDIN_KERNELS": libkernels()}
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(
     ("ranks", "modules"),
     [
@@ -51,7 +50,6 @@ def test_cases(ranks: int, modules: str) -> None:
     assert line == f"passed {written} cases on {ranks} ranks"
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 def test_a_rank_is_lost_in_an_elastic_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (variables() | {"DIGITS_DEVICE": "cuda" if ON_DEVICE else "standin"}).items():

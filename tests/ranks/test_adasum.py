@@ -157,7 +157,6 @@ def joined(rank, size):
     ringcomm.join()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(
     ("size", "variables"),
     [

@@ -26,19 +26,16 @@ def run_jobs(folder: Path, *arguments: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.mpi
 def test_a_few_jobs(tmp_path: Path) -> None:
     run_jobs(tmp_path, "--seed", *SEEDS)
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 def test_many_jobs(tmp_path: Path) -> None:
     run_jobs(tmp_path, "--seed", *MORE_SEEDS)
     run_jobs(tmp_path, "--seed", "1000", "--jobs", "100")
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 def test_many_jobs_on_hosts(tmp_path: Path) -> None:
     if why := namespaces.missing():

@@ -27,7 +27,6 @@ def test_public_names_have_examples(name: str) -> None:
         assert not docstring_examples.without_example(module)
 
 
-@pytest.mark.mpi
 def test_examples_run(tmp_path: Path) -> None:
     names = [name for name in MODULES if imported(name) is not None]
     done = launching.run([docstring_examples.__file__, *names], tmp_path, ranks=2)

@@ -19,8 +19,6 @@ import pytest
 from elastic_program import replay
 from launching import ROOT, environment
 
-pytestmark = pytest.mark.mpi
-
 PROGRAM = ROOT / "tests" / "support" / "elastic_program.py"
 MARK = "RINGCOMM_TEST_ELASTIC_JOB"
 

@@ -11,7 +11,6 @@ import pytest
 from launching import ROOT, output_of
 
 EXAMPLES = ROOT / "examples"
-pytestmark = pytest.mark.mpi
 
 
 def digits(folder, ranks, *arguments):

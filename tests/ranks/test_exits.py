@@ -22,8 +22,6 @@ import ringcomm
 from ringcomm._src.core import _core
 from ringcomm._src.training import plans
 
-pytestmark = pytest.mark.mpi
-
 LIMIT = 15  # seconds from the failure to the end of every process
 STARTING = 15  # seconds to start Python and MPI on a busy machine
 BAD = 1  # the rank that fails

@@ -23,7 +23,7 @@ CASES = ("named", "ordered", "messages", "torch_wrapped", "relaxed", "torch_dist
 KIND = mpi_kind(str(LAUNCHER))
 OTHER_NETMODS = [name for name in NETMODS if name != "default"] if KIND == "mpich" else []
 
-pytestmark = [pytest.mark.mpi, pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())]
+pytestmark = pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
 
 
 def program_on(folder: Path, cases: Sequence[str] = CASES) -> list[str]:

@@ -15,8 +15,6 @@ from reference import DTYPES, integers
 import ringcomm
 from ringcomm import Average, Max, Min, ProcessSet, Product, Sum
 
-pytestmark = pytest.mark.mpi
-
 ROWS = 5
 FLOAT = np.dtype(np.float32)
 

@@ -109,7 +109,6 @@ def a_rank_of_a_host_leaves():
     comm._leave("the test is over")
 
 
-@pytest.mark.mpi
 def test_errors_between_hosts_name_ranks_of_the_group():
     mpi_case.run(4, a_rank_of_a_host_leaves)
 
@@ -151,7 +150,6 @@ def disagree(odd_rank):
     ringcomm.barrier()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(
     "size, odd_rank, variables", [(2, 0, {}), (3, 2, {}), (3, 0, {"RINGCOMM_SHARED_MEMORY": "off"})]
 )
@@ -191,7 +189,6 @@ def a_rank_leaves(early):
     assert ringcomm.allreduce(X, op=ringcomm.Sum, process_set=others).tolist() == [2.0] * 4
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("variables", [{}, {"RINGCOMM_SHARED_MEMORY": "off"}])
 @pytest.mark.parametrize("early", [True, False])
 def test_a_rank_that_shuts_down(early, variables):
@@ -215,7 +212,6 @@ def wrong_rows():
     mpi_case.say("fine", comm.rank)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("memory", ["on", "off"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_rows_that_a_rank_does_not_give(size, memory):

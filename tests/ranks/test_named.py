@@ -11,8 +11,6 @@ import pytest
 
 import ringcomm
 
-pytestmark = pytest.mark.mpi
-
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 def everything():

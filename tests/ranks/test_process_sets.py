@@ -10,8 +10,6 @@ import ringcomm
 from ringcomm import ProcessSet
 from ringcomm._src.named import runtime
 
-pytestmark = pytest.mark.mpi
-
 
 def static():
     even, odd, last = ProcessSet([0, 2]), ProcessSet([1]), ProcessSet([2, 1])

@@ -19,9 +19,7 @@ import pytest
 from launching import environment, run
 
 import ringcomm
-from ringcomm._src.launch.mpi import find
-
-pytestmark = pytest.mark.mpi
+from ringcomm._src.launch.mpi import OPEN_MPI, find
 
 RINGRUN = ["-m", "ringcomm", "run"]
 
@@ -165,6 +163,21 @@ def test_the_failing_rank_is_named_and_its_traceback_stands_first(script, tmp_pa
         assert summary.startswith("Traceback (most recent call last):\n")
         assert ("ValueError: boom" if how == "raise" else "No module named 'no_such_module'") in summary
     assert nobody_left(path)
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_the_launcher_leaves_no_files(script, tmp_path, how):
+    """Open MPI's launcher does not start if an earlier one with its process ID has left files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    show = "import glob, os; print('there', *glob.glob(os.environ['TMPDIR'] + '/ringrun-*/ompi.*'), flush=True)\n"
+    variables = {name: value for name, value in environment().items() if "tmpdir_base" not in name}
+    command = [sys.executable, *RINGRUN, "-np", "2", sys.executable, script(show + FAIL), how]
+    variables["TMPDIR"] = str(folder)
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60)
+    assert done.returncode and not list(folder.iterdir()), done.stderr
+    if find().family == OPEN_MPI:
+        assert f"there {folder}/ringrun-" in done.stdout
 
 
 def test_what_does_not_run_at_all(tmp_path):

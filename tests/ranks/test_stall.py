@@ -11,8 +11,6 @@ import pytest
 
 import ringcomm
 
-pytestmark = pytest.mark.mpi
-
 
 def late(absent, shared):
     """One rank submits 1.5 s late. `shared`: it waits for another operation of all ranks."""
@@ -138,7 +136,6 @@ def never_meet() -> None:
     assert ringcomm.allreduce(np.ones(3), name="after", op=ringcomm.Sum)[0] == ringcomm.size()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_ranks_that_can_never_meet_get_an_error(ranks: int) -> None:
     result = mpi_case.run(ranks, never_meet, variables={"RINGCOMM_STALL_WARN_SECONDS": "0.3"})

@@ -8,16 +8,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(sys.executable).with_name("mpiexec")
+_folder = tempfile.TemporaryDirectory(
+    prefix="ringcomm-launchers-", ignore_cleanup_errors=True
+)  # until this process ends
 
 
 def environment() -> dict[str, str]:
-    """Returns variables that let Open MPI run as root and with more ranks than cores."""
+    """Returns variables that let Open MPI run as root and with more ranks than cores.
+
+    Each launcher that is started with them keeps its files in a new folder: with a shared one,
+    Open MPI refuses to start if a killed launcher with the same process ID has left files there.
+    """
+    folder = tempfile.mkdtemp(dir=_folder.name)
     return os.environ | {
+        "PRTE_MCA_prte_tmpdir_base": folder,
+        "OMPI_MCA_orte_tmpdir_base": folder,  # for Open MPI 4
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",

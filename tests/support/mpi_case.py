@@ -1,13 +1,12 @@
 """Runs a test module's function on MPI ranks, with a time limit; no process may outlive it.
 
-def program(count):                       # at the top level of the test module
-    import ringcomm
-    ...
+    def program(count):  # at the top level of the test module
+        import ringcomm
+        ...
 
-result = mpi_case.run(3, program, 10)               # on 3 ranks, which run other cases too; raises
-if it fails result = mpi_case.run(3, program, 10, alone=True)   # in a separate job, to test its
-start or end result = mpi_case.start(3, program, 10)             # in a separate job that may fail:
-see status and text
+    mpi_case.run(3, program, 10)  # on 3 ranks, which run other cases too; raises if it fails
+    mpi_case.run(3, program, 10, alone=True)  # in a separate job, to test its start or end
+    mpi_case.start(3, program, 10)  # in a separate job that may fail: see its status and text
 
 `run` shuts ringcomm down after `program` and restores `variables`; a program must not change its
 process otherwise.

@@ -132,7 +132,6 @@ def test_a_page_keeps_its_text_and_gets_its_tables(module):
     assert "old" not in once and pages.filled(once) == once
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [

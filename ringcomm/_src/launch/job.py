@@ -58,6 +58,7 @@ class CommandLine:
     variables: dict[str, str] = field(default_factory=dict)
     host_variable: str | None = None  # environment variable with the name of the file of hosts; None: no file
     hosts: tuple[str, ...] = ()  # lines of that file
+    folder_variable: str | None = None  # environment variable with the name of a folder for the launcher's files
 
     def __str__(self) -> str:
         """Returns a command for bash.

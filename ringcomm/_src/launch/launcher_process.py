@@ -90,6 +90,11 @@ class LauncherProcess:
         self._only_ranks, self._tags = only_ranks, tags
         self.unshown: deque[str] = deque(maxlen=_UNSHOWN)  # lines of the launcher that were not shown
         environment = environment_of(line)
+        # Open MPI's launcher keeps its files in a folder named by its process ID. A launcher that
+        # is killed leaves the folder, and a later launcher with the same ID would refuse to start.
+        self._folder = tempfile.TemporaryDirectory(prefix="ringrun-", ignore_cleanup_errors=True)
+        if line.folder_variable:
+            environment[line.folder_variable] = self._folder.name
         self._hosts = environment[line.host_variable] if line.host_variable else None
         self.process = subprocess.Popen(
             line.arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=in_child
@@ -108,7 +113,7 @@ class LauncherProcess:
         wait_or_kill(self.process, GRACE)
 
     def drain(self) -> None:
-        """Reads the remaining output after the launcher has ended, and deletes the file of hosts.
+        """Reads the remaining output after the launcher has ended, and deletes its files.
 
         Returns after SILENCE seconds without output: a process that inherited the streams may keep
         them open.
@@ -121,6 +126,7 @@ class LauncherProcess:
         if self._hosts:
             with contextlib.suppress(OSError):
                 os.unlink(self._hosts)
+        self._folder.cleanup()
 
     def _read(self, stream: IO[bytes], target: int) -> None:
         unfinished = b""

@@ -65,7 +65,10 @@ def open_mpi(job: Job, mpi: Mpi, launcher: str, environment: Mapping[str, str] =
     # that are named.
     names = sorted({*exportable(environment), *variables}) if job.remote else []
     words += [word for name in names for word in ("-x", name)]
-    return CommandLine([*words, *job.extra, *job.command], variables)
+    folder = None
+    if not any(name.endswith("tmpdir_base") for name in environment):  # Open MPI refuses two of these
+        folder = "PRTE_MCA_prte_local_tmpdir_base" if new else "OMPI_MCA_orte_local_tmpdir_base"
+    return CommandLine([*words, *job.extra, *job.command], variables, folder_variable=folder)
 
 
 def _open_mpi_variables(job: Job, mpi: Mpi, environment: Mapping[str, str]) -> dict[str, str]:

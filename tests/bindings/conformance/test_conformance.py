@@ -18,7 +18,6 @@ MODULES = sorted(path.stem for path in HERE.glob("cases_*.py"))
 ELSEWHERE = ["cases_adasum", "cases_join"]  # test_torch_cases.py runs them, on fewer ranks
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_conformance(ranks: int) -> None:
     path = os.pathsep.join([str(HERE), str(CASES), os.environ.get("PYTHONPATH", "")])

@@ -60,21 +60,20 @@ def judge_for(name: str) -> Judge:
     return JUDGES[name]
 
 
-@pytest.mark.mpi
-@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "keras-jax" else []) for name in JUDGES]
+)
 def test_drawn_scripts(name: str) -> None:
     """Runs the same scripts each time."""
     judge_for(name).draws(2, EXAMPLES[name], derandomize=True, database=None)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("name", found_framework_scripts.SCRIPTS)
 def test_found_scripts(name: str) -> None:
     for text in found_framework_scripts.SCRIPTS[name]:
         assert judge_for(name).check(2, text) == ""
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -83,7 +82,6 @@ def test_many_drawn_scripts(name: str, ranks: int, capfd: pytest.CaptureFixture[
     judge_for(name).soaks(ranks, 1000, capfd)
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "mutant"), [(name, one) for name, those in MUTANTS.items() for one in those])
 def test_mutants_are_found(name: str, mutant: str) -> None:

@@ -11,8 +11,6 @@ HERE = Path(__file__).resolve().parent
 import launching  # noqa: E402
 from test_frameworks import missing, on  # noqa: E402
 
-pytestmark = pytest.mark.mpi
-
 RINGRUN = ["-m", "ringcomm", "run", "-np", "3", "--min-np", "2"]
 LOOPS = [3] * 3 + [2] * 5  # number of ranks in each batch; a rank dies in the fourth
 FIT = [3] * 6 + [2] * 6
@@ -23,7 +21,7 @@ KILLED = [  # script, Keras' backend, options
     ("keras_fit", "tensorflow", ["--kill", "1", "2"], FIT),
     ("keras_fit", "torch", ["--kill", "1", "2"], FIT),
 ]
-SLOW = KILLED[3:]
+SLOW = KILLED[2:]
 
 
 def run(folder: Path, name: str, backend: str, *options: str) -> str:

@@ -18,9 +18,11 @@ from framework_cases import few_threads, run_cases  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 SLOW = {
-    ("tensorflow", "cases_tensorflow", 5),
-    ("jax", "cases_jax,cases_jax_transforms", 5),
+    *(("tensorflow", "cases_tensorflow", ranks) for ranks in (1, 2, 5)),
+    *(("jax", "cases_jax,cases_jax_transforms", ranks) for ranks in (1, 2, 5)),
     ("tensorflow", "cases_keras", 3),
+    ("torch", "cases_keras", 2),
+    *((backend, "cases_elastic_states,cases_elastic_callbacks", 2) for backend in ("torch", "jax")),
 }
 JOBS = [  # backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),
@@ -53,7 +55,6 @@ def on(backend: str) -> dict[str, str]:
     return {"PYTHONPATH": PATHS, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(("backend", "module", "ranks"), jobs())
 def test_cases(backend: str, module: str, ranks: int) -> None:
     result = mpi_case.run(ranks, run_cases, module, limit=280, variables=on(backend), alone=True)
@@ -66,12 +67,11 @@ EXAMPLES = [
     ("tensorflow_digits", "tensorflow"),
     ("jax_digits", "jax"),
     ("keras_digits", "tensorflow"),
-    ("keras_digits", "torch"),
-    ("keras_digits", "jax"),
+    pytest.param("keras_digits", "torch", marks=pytest.mark.slow),
+    pytest.param("keras_digits", "jax", marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(("name", "backend"), EXAMPLES)
 def test_examples_learn(name: str, backend: str) -> None:
     needed = [backend, "sklearn", *(["keras"] if name == "keras_digits" else [])]
@@ -139,7 +139,6 @@ def jax_steps_that_rank_0_saves(path: str) -> None:
         Path(path).write_text("saved")
 
 
-@pytest.mark.mpi
 @pytest.mark.skipif(missing("jax") is not None, reason=str(missing("jax")))
 def test_a_rank_ends_after_the_programs_it_has_dispatched(tmp_path: Path) -> None:
     saved = tmp_path / "weights"
@@ -148,7 +147,6 @@ def test_a_rank_ends_after_the_programs_it_has_dispatched(tmp_path: Path) -> Non
     assert "loss 1.0" in result.text and saved.read_text() == "saved"
 
 
-@pytest.mark.mpi
 @pytest.mark.skipif(missing("tensorflow", "keras") is not None, reason=str(missing("tensorflow", "keras")))
 @pytest.mark.parametrize("how", ["raise", "kill"])
 def test_others_end_when_a_rank_does(how: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from launching import ROOT, output_of
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 ray = pytest.importorskip("ray")
 RayExecutor = pytest.importorskip("ringcomm.ray").RayExecutor
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from launching import ROOT, output_of
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 pytest.importorskip("pyspark")
 spark = pytest.importorskip("ringcomm.spark")
 

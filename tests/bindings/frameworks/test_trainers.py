@@ -15,7 +15,6 @@ import mpi_case  # noqa: E402
 from launching import ROOT  # noqa: E402
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("library", ["lightning", "accelerate", "transformers"])
 def test_an_example(library: str, tmp_path: Path) -> None:
     if importlib.util.find_spec(library) is None:

@@ -13,8 +13,6 @@ HERE = Path(__file__).resolve().parent
 import mpi_case  # noqa: E402
 from launching import output_of  # noqa: E402
 
-pytestmark = pytest.mark.mpi
-
 THEIRS, OURS = "import horovod.torch as hvd\n", "import ringcomm.torch as hvd\n"
 RINGRUN = ["-m", "ringcomm", "run", "--no-tag-output", "--as-horovod"]
 

@@ -27,28 +27,24 @@ REFUSED = {
 TORCH = Judge("torch", programs(), REFUSED)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_drawn_scripts(ranks: int) -> None:
     """Runs the same scripts each time."""
     TORCH.draws(ranks, 50, derandomize=True, database=None)
 
 
-@pytest.mark.mpi
 def test_found_scripts() -> None:
     for ranks in (2, 3):
         for text in SCRIPTS.values():
             assert TORCH.check(ranks, text) == ""
 
 
-@pytest.mark.mpi
 def test_a_script_that_fails_on_one_rank_is_invalid() -> None:
     text = "if rank == 1:\n    raise KeyError\nhvd.allreduce(torch.ones(1))\n"
     with pytest.raises(AssertionError, match=r"fails on some ranks only: \{1: 'KeyError"):
         TORCH.check(3, text)
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -56,7 +52,6 @@ def test_many_drawn_scripts(ranks: int, capfd: pytest.CaptureFixture[str]) -> No
     TORCH.soaks(ranks, 2500, capfd)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutants_are_found(mutant: str) -> None:
     TORCH.finds(mutant)

@@ -16,7 +16,6 @@ PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 MODULES = sorted(path.stem for path in HERE.glob("cases_*.py"))
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases(ranks: int) -> None:
     result = mpi_case.run(ranks, run_cases, ",".join(MODULES), limit=280, variables={"PYTHONPATH": PATHS})
@@ -25,7 +24,6 @@ def test_cases(ranks: int) -> None:
     assert int(line.split()[1]) > 5 * len(MODULES)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases_of_stores_without_shared_memory(ranks: int) -> None:
     """As between hosts: ranks access another rank's shard by messages."""

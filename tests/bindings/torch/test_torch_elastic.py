@@ -7,14 +7,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 HERE = Path(__file__).resolve().parent
 import mpi_case  # noqa: E402
 from elastic_digits import SAMPLES  # noqa: E402
 from launching import ROOT, run  # noqa: E402
 
-pytestmark = pytest.mark.mpi
 PROGRAM = ROOT / "tests" / "support" / "elastic_digits.py"
 STEPS = 24
 

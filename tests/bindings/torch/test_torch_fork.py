@@ -13,8 +13,6 @@ import mpi_case  # noqa: E402
 
 import ringcomm.torch as hvd  # noqa: E402
 
-pytestmark = pytest.mark.mpi
-
 SAMPLES, WORKERS, EPOCHS = 64, 2, 2
 METHODS = ("fork", "forkserver", "spawn")
 FAST = ("fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("forkserver", "spawn")))

@@ -19,7 +19,6 @@ def run(folder: Path, ranks: int, recipe: str, *arguments: str) -> str:
     return text
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -40,14 +39,12 @@ def test_a_recipe(recipe: str, tmp_path: Path) -> None:
     assert ("--draw" in recipe) == (tmp_path / "drawn.png").exists()
 
 
-@pytest.mark.mpi
 def test_a_checkpoint_of_three_ranks_on_two(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     run(tmp_path, 3, "checkpoint", "--save", str(folder))
     run(tmp_path, 2, "checkpoint", "--load", str(folder))
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 def test_three_ways_at_once(tmp_path: Path) -> None:
     run(tmp_path, 8, "three_d")

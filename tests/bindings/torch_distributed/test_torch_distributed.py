@@ -62,7 +62,6 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [0, 2])
 def test_torch_knows_the_backend_without_an_import(ranks: int) -> None:
     """The entry point of the installed ringcomm registers it."""
@@ -74,7 +73,6 @@ def test_torch_knows_the_backend_without_an_import(ranks: int) -> None:
     assert result.stdout.splitlines() == [f"has {max(ranks, 1)} of {max(ranks, 1)}"] * max(ranks, 1), result
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases(ranks: int) -> None:
     variables = {"PYTHONPATH": PATHS}
@@ -103,12 +101,10 @@ def groups_beside_gloo(folder: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.mpi
 def test_groups_where_the_default_group_is_of_another_backend(tmp_path: Path) -> None:
     mpi_case.run(3, groups_beside_gloo, str(tmp_path), limit=60, variables={"PYTHONPATH": PATHS}, alone=True)
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_the_suite_of_pytorch(ranks: int, tmp_path: Path) -> None:
@@ -138,7 +134,6 @@ def one_rank_ends(how: str) -> None:
         raise
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("how", [pytest.param("exit", marks=pytest.mark.slow), "kill"])
 def test_a_rank_that_ends_is_told(how: str) -> None:
     """A rank that ends without destroy_process_group is reported."""
@@ -187,7 +182,6 @@ def traffic() -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.mpi
 def test_a_groups_traffic_is_in_timeline_stats_and_stall_report_under_its_name(tmp_path: Path) -> None:
     variables = {
         "PYTHONPATH": PATHS,

@@ -48,7 +48,6 @@ def of_mpich() -> bool:
     return "MPICH" in MPI.Get_library_version()
 
 
-@pytest.mark.mpi
 def test_a_job_runs(tmp_path: Path) -> None:
     done = torchrun(tmp_path)
     if of_mpich():
@@ -59,7 +58,6 @@ def test_a_job_runs(tmp_path: Path) -> None:
         assert "start the job with 'ringrun -np 3 python script.py' instead of torchrun" in done.stderr
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 def test_a_rank_that_raises_ends_the_job(tmp_path: Path) -> None:
     if not of_mpich():

@@ -43,7 +43,6 @@ MODULES = {
 }
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.skipif(not SOURCE, reason="RINGCOMM_PEER_MPI4PY does not name the folder of mpi4py's tests")
 @pytest.mark.timeout(660)
@@ -57,7 +56,6 @@ def test_the_suite_of_mpi4py(ranks: int, tmp_path: Path) -> None:
     assert int(total) >= 400
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.skipif(not HOROVOD, reason="RINGCOMM_PEER_HOROVOD does not name the folder of Horovod's tests")
 @pytest.mark.timeout(1860)

@@ -18,8 +18,6 @@ from test_hosts import CASES, check_ends, program_on
 from ringcomm._src.launch.lines import srun_plugin
 from ringcomm._src.launch.mpi import OPEN_MPI, find
 
-pytestmark = pytest.mark.mpi
-
 OPEN = find().family == OPEN_MPI
 PMI = f"--mpi={srun_plugin(find())}"
 

@@ -25,7 +25,7 @@ from tables import DEBIAN, loaded, write_rows
 from ringcomm._src.launch.lines import srun_plugin
 from ringcomm._src.launch.mpi import OPEN_MPI, find
 
-pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs/slurm.md"
 BLOCKS = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)

@@ -287,7 +287,6 @@ def each_way_of(default, rule, hosts):
         ringcomm.join()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("memory", ["auto", "off"])
 @pytest.mark.parametrize("default, rule", [("", ""), ("", "circulant"), ("round_robin", "circulant"), (LONGEST, "")])
 def test_an_algorithm_that_is_asked_for_runs(tmp_path, memory, default, rule):
@@ -297,7 +296,6 @@ def test_an_algorithm_that_is_asked_for_runs(tmp_path, memory, default, rule):
     mpi_case.run(3, wishes_come_true, default, rule, variables=variables)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("default", ["", LONGEST])
 @pytest.mark.parametrize("host_of", [(0, 0, 1), (0, 1, 0)])
 def test_an_algorithm_that_is_asked_for_runs_between_hosts(default, host_of):
@@ -313,7 +311,6 @@ def refused(why):
     assert not ringcomm.is_initialized()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("name, why", [("rign", "RINGCOMM_ALGORITHM.*'rign'"), ("tree:2", "not one of the 2 ranks")])
 def test_an_unknown_default_is_refused_on_all_ranks(name, why):
     mpi_case.run(2, refused, why, variables={"RINGCOMM_ALGORITHM": name})

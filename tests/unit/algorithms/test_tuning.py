@@ -93,7 +93,6 @@ def measures(several_hosts):
     link.free()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("size, several_hosts", [(2, False), (2, True), (3, True), (4, True)])
 def test_ranks_measure_the_same_and_it_makes_sense(size, several_hosts, tmp_path):
     result = mpi_case.run(size, measures, several_hosts, variables={"XDG_CACHE_HOME": str(tmp_path)})
@@ -110,7 +109,6 @@ def test_ranks_measure_the_same_and_it_makes_sense(size, several_hosts, tmp_path
     assert by_rank == [[str(rank), str(several_hosts), "True", "True", "True"] for rank in range(size)]
 
 
-@pytest.mark.mpi
 def test_tune_command(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     text = output_of(["-m", "ringcomm", "tune", "--json", tmp_path / "network.json"], tmp_path, ranks=2)
@@ -137,7 +135,6 @@ def uses_what_was_kept():
     comm.close()
 
 
-@pytest.mark.mpi
 def test_a_communicator_uses_what_was_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     variables = {"XDG_CACHE_HOME": str(tmp_path)}

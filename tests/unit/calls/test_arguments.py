@@ -139,7 +139,6 @@ def unknown_variable():
         pass
 
 
-@pytest.mark.mpi
 def test_an_unknown_variable_is_named_once():
     result = mpi_case.run(2, unknown_variable, variables={"RINGCOMM_ALGORITM": "ring"}, alone=True)
     assert result.text.count("did you mean 'RINGCOMM_ALGORITHM'?") == 1, result.text
@@ -156,7 +155,6 @@ def no_communicators():
         comm.close()
 
 
-@pytest.mark.mpi
 def test_no_communicators():
     mpi_case.run(2, no_communicators)
 

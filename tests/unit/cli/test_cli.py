@@ -320,7 +320,6 @@ def bench_on_unequal_hosts():
         assert main(words) == 0
 
 
-@pytest.mark.mpi
 def test_bench_on_hosts_of_unequal_sizes():
     """All ranks compare the same algorithms, although shared memory and hosts differ."""
     text = mpi_case.run(3, bench_on_unequal_hosts, limit=60).text
@@ -329,7 +328,6 @@ def test_bench_on_hosts_of_unequal_sizes():
         assert len(re.findall(rf"^ .* float32 +{name}\b", text, re.M)) == 2, (name, text)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("collective", _core.COLLECTIVES)
 def test_bench_on_ranks(collective, tmp_path):
     file = tmp_path / "rows.json"
@@ -375,7 +373,6 @@ def test_bench_on_ranks(collective, tmp_path):
     assert (tmp_path / "rows.png").stat().st_size > 1000
 
 
-@pytest.mark.mpi
 def test_bench_of_a_dtype_that_mpi_has_not(tmp_path):
     text = mpi_case.output_of(
         [
@@ -398,7 +395,6 @@ def test_bench_of_a_dtype_that_mpi_has_not(tmp_path):
     assert "MPI has no float16" in text and "auto" in text
 
 
-@pytest.mark.mpi
 def test_bench_refuses_what_it_does_not_know(tmp_path):
     done = run(["-m", "ringcomm", "bench", "allreduce", "--algorithms", "rign"], tmp_path, ranks=2)
     assert (
@@ -442,7 +438,6 @@ def test_the_kernels_are_the_best_that_the_processor_has():
     assert _core.instruction_set() == next(name for name, needed in sets.items() if needed <= flags)
 
 
-@pytest.mark.mpi
 def test_info_on_ranks(tmp_path):
     facts = json.loads(mpi_case.output_of(["-m", "ringcomm", "info", "--json"], tmp_path, ranks=2))
     assert facts["ranks"]["size"] == 2 and list(facts["ranks"]["per_host"].values()) == [2]

@@ -151,7 +151,6 @@ def exchange_over_mpi(host_of):
     comm.close()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("memory", ["auto", "off"])
 @pytest.mark.parametrize("host_of", [(0, 0, 0), (0, 1, 0), (0, 1, 2)])
 def test_over_mpi(host_of, memory):

@@ -85,13 +85,11 @@ def run_on_mpi(first, last, length):
     mpi_case.say("programs ran")
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("size", [2, 3])
 def test_programs_on_mpi(size):
     assert len(mpi_case.run(size, run_on_mpi, 0, 8, 30).lines("programs ran")) == size
 
 
-@pytest.mark.mpi
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("size", [2, 3, 5])

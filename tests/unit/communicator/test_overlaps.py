@@ -215,7 +215,6 @@ def across_processes(seed: int, count: int) -> None:
     comm.close()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("memory", ["auto", "off"])
 def test_across_processes(size: int, memory: str) -> None:
@@ -251,7 +250,6 @@ def partners_across_processes() -> None:
                 partners(comm, n, shift, 5)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("memory", ["auto", "off"])
 def test_sendrecv_replace_across_processes(memory: str) -> None:
     mpi_case.run(3, partners_across_processes, variables={"RINGCOMM_SHARED_MEMORY": memory})
@@ -306,6 +304,5 @@ def groups_in_place() -> None:
     assert (buffer == ringcomm.size()).all()
 
 
-@pytest.mark.mpi
 def test_groups_in_place() -> None:
     mpi_case.run(2, groups_in_place)

@@ -148,31 +148,26 @@ def test_torch_tensors():
     run(3, program, "shared")
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5])
 def test_under_mpi(ranks):
     mpi_case.run(ranks, cases.all_cases)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("shared_memory, mpi_threads", [("off", True), ("off", False), ("auto", False)])
 def test_under_mpi_by_messages_and_without_a_thread(shared_memory, mpi_threads):
     mpi_case.run(3, cases.all_cases, shared_memory, mpi_threads)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("shared_memory, mpi_threads", [("auto", True), ("off", False)])
 def test_an_interrupted_wait_leaves_the_communicator_whole(shared_memory, mpi_threads):
     mpi_case.run(2, cases.interrupted, shared_memory, mpi_threads)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("shared_memory", ["off", "auto"])
 def test_what_was_never_received_is_told_at_close_under_mpi(shared_memory):
     mpi_case.run(2, cases.leftovers, shared_memory)
 
 
-@pytest.mark.mpi
 def test_a_dead_peer_ends_the_wait():
     """MPICH's launcher kills the surviving rank immediately."""
     result = mpi_case.start(2, cases.a_peer_dies, limit=60)

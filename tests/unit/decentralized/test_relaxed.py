@@ -145,7 +145,6 @@ def numpy_forms() -> None:
     mpi_case.say("done")
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [0, 2, 3])
 def test_numpy_forms(ranks: int) -> None:
     assert len(mpi_case.run(ranks, numpy_forms).lines("done")) == max(ranks, 1)
@@ -168,7 +167,6 @@ def one_dies(how: str) -> None:
             exchange.step()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("how", ["kill", "raise"])
 def test_a_rank_that_ends_ends_the_others(how: str) -> None:
     result = mpi_case.start(3, one_dies, how, limit=60)
@@ -204,7 +202,6 @@ def one_leaves_a_store(how: str) -> None:
             mpi_case.say("left", error.ranks)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("how", ["kill", "raise", "leave", "finish"])
 def test_a_rank_that_leaves_a_store_between_hosts(how: str) -> None:
     """A rank's shards are lost when it leaves, unless it calls finish, which waits."""

@@ -9,8 +9,6 @@ import pytest
 import ringcomm
 from ringcomm._src.arrays import handles
 
-pytestmark = pytest.mark.mpi
-
 
 def short(handle):
     return type(handle) is handles.InPlaceHandle

@@ -210,13 +210,11 @@ def test_the_table_of_counts_is_current():
     assert script["page"](text) == text
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_under_mpi(ranks):
     mpi_case.run(ranks, cases.counted)
 
 
-@pytest.mark.mpi
 def test_the_table_at_the_end():
     result = mpi_case.start(2, cases.named_and_counted, variables={"RINGCOMM_STATS": "1"})
     assert result.status == 0, result.text

@@ -74,7 +74,6 @@ def timed(path, mark_cycles):
     ringcomm.stop_timeline()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("pattern, files", [("t.json", ["t.json"]), ("t{rank}.json", ["t0.json", "t1.json"])])
 @pytest.mark.parametrize("memory", ["on", "off"])
 def test_timeline(tmp_path, pattern, files, memory):
@@ -123,7 +122,6 @@ def check_pipeline(events):
     assert details == {f"segment {i + 1} of {count}" for i in range(count)}
 
 
-@pytest.mark.mpi
 def test_timeline_from_the_environment(tmp_path):
     mpi_case.run(1, plain, variables={"HOROVOD_TIMELINE": str(tmp_path / "t.json")})
     assert load(tmp_path / "t.json")
@@ -147,7 +145,6 @@ def dying(how):
     raise ValueError("boom")
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("how, last", [("kill", "early"), ("raise", "late")])
 def test_a_job_that_dies_leaves_a_file_that_opens(tmp_path, how, last):
     result = mpi_case.start(2, dying, how, variables={"RINGCOMM_TIMELINE": str(tmp_path / "t{rank}.json")})

@@ -330,7 +330,6 @@ def one_rank_is_refused_a_board(comm: Any) -> None:
     world.close()
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_over_mpi(size: int) -> None:
     line = " ".join(["seen", *map(str, range(size))])

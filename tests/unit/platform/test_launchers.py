@@ -90,7 +90,6 @@ def starting():
     assert ringcomm.size() == 1
 
 
-@pytest.mark.mpi
 def test_every_way_to_start_is_checked():
     result = mpi_case.start(0, starting, variables={"SLURM_STEP_NUM_TASKS": "2"})
     assert result.status == 0, result.text

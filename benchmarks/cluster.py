@@ -97,13 +97,15 @@ def _run(command: Sequence[str]) -> None:
 
 
 def mpi_kind(launcher: str) -> str:
-    """ "mpich" or "openmpi", by the launcher's version text."""
+    """Returns "mpich", "openmpi" or "intel", by the launcher's version text."""
     said = subprocess.run([launcher, "--version"], capture_output=True, text=True).stdout.lower()
     if "open mpi" in said or "prrte" in said or "openrte" in said:
         return "openmpi"
+    if "intel(r) mpi" in said:
+        return "intel"
     if "hydra" in said:
         return "mpich"
-    raise RuntimeError(f"{launcher} is neither MPICH's nor Open MPI's")
+    raise RuntimeError(f"{launcher} is neither MPICH's nor Open MPI's nor Intel MPI's")
 
 
 class Cluster:

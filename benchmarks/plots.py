@@ -112,13 +112,17 @@ CONTESTANTS = {  # contestants of benchmarks/training.py, and their colours
     "DDP, Gloo": "tab:orange",
     "DDP, Gloo, bucket views": "#c49a00",
     "Horovod's algorithm": "tab:blue",
+    "MultiWorkerMirroredStrategy": "#17becf",
+    "JAX, Gloo": "#7f7f7f",
 }
 
 
 def plot_training(results: Sequence[Result], file: Path) -> None:
     """Plots steps as multiples of a step without communication: a group of bars for each model."""
-    figure, axes = _figure(1, 1, width=8.0, height=4.4)
+    figure, axes = _figure(1, 1, width=8.0, height=5.4)
     axis, height = axes[0][0], 0.15
+    order = ("gpt", "mlp", "resnet", "jax", "keras", "recommender")  # the longest bars below the legend
+    results = sorted(results, key=lambda result: order.index(result["kind"]))
     for group, result in enumerate(results):
         alone = result["rows"]["alone"]["seconds"]
         names = [name for name in CONTESTANTS if name in result["rows"]]
@@ -129,7 +133,8 @@ def plot_training(results: Sequence[Result], file: Path) -> None:
             axis.errorbar(middle, y, xerr=[[middle - low], [high - middle]], color="black", linewidth=1)
             axis.text(high + 0.04, y, f"{middle:.2f}", va="center", fontsize=8)
     axis.axvline(1.0, color="grey", linestyle=":")
-    axis.set_yticks(range(len(results)), [result["kind"] for result in results])
+    names_of = {"jax": "mlp, JAX", "keras": "mlp, Keras"}
+    axis.set_yticks(range(len(results)), [names_of.get(result["kind"], result["kind"]) for result in results])
     axis.invert_yaxis()
     axis.set_xlim(left=0)
     axis.set_xlabel("time of a step, × the step without communication (2 ranks, 1 thread each)")
@@ -138,7 +143,7 @@ def plot_training(results: Sequence[Result], file: Path) -> None:
         list(CONTESTANTS),
         frameon=False,
         fontsize=8,
-        loc="lower right",
+        loc="upper right",
     )
     figure.savefig(file)
 

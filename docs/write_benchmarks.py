@@ -222,6 +222,37 @@ def models_table() -> Iterator[str]:
     yield from ["", *table(heads, rows)]
 
 
+MPIS = {"mpich": "MPICH", "openmpi": "Open MPI", "intel": "Intel MPI"}
+LIBRARIES = {"gloo": "torch's Gloo", "deepspeed": "DeepSpeed", "oneccl": "oneCCL"}
+
+
+def peers_table() -> Iterator[str]:
+    """Yields a row for each library and setting of benchmarks/allreduce_peers.py."""
+    found = results("allreduce_peers")
+    yield from machine(found)
+    sizes = list(dict.fromkeys(row["nbytes"] for one in found for row in one["rows"]))
+    rows: dict[tuple[str, int], list[str]] = {}
+    for one in found:
+        for row in one["rows"]:
+            seconds = row["seconds"]
+            for peer in (name for name in seconds if name not in ("ordinary", "in place")):
+                named = f"{MPIS[one['kind']]}, {one['setting']}"
+                if peer in LIBRARIES:
+                    if one["setting"] != "as installed":
+                        continue
+                    named = f"{LIBRARIES[peer]}, {row['dtype']}"
+                elif peer == "mpi in place":
+                    named += ", in place"
+                faster = times_faster(seconds[peer], seconds["ordinary" if peer == "mpi" else "in place"])
+                rows.setdefault((named, one["ranks"]), []).append(faster)
+    yield from [
+        "",
+        *table(
+            ["", "ranks", *map(human_size, sizes)], [[name, str(ranks), *row] for (name, ranks), row in rows.items()]
+        ),
+    ]
+
+
 def growth_table() -> Iterator[str]:
     """Yields a row for each quantity of benchmarks/growth.py."""
     found = results("growth")
@@ -369,6 +400,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "ddp-network": ddp_network_table,
     "training": training_table,
     "models": models_table,
+    "peers": peers_table,
     "growth": growth_table,
     "starts": starts_table,
     "timeline": timeline_table,

@@ -17,7 +17,7 @@ from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.compression import compress_by_name
 from ringcomm._src.torch.slot import Slot
-from ringcomm._src.torch.sparse import SparseSum
+from ringcomm._src.torch.sparse import SparseSum, from_dense
 
 
 def _empty_sparse(parameter: torch.Tensor, sparse_dim: int) -> torch.Tensor:
@@ -49,7 +49,7 @@ class NamedGradients:
         settings = self._settings
         name = f"{settings.name}.{prefix}{slot.name}"
         if slot in self._tables:
-            self._rows[slot] = gradient if gradient.is_sparse else gradient.to_sparse(slot.sparse_dim or 1)
+            self._rows[slot] = gradient if gradient.is_sparse else from_dense(gradient, slot.sparse_dim or 1)
             if len(self._rows) == len(self._tables):
                 self._start_tables(prefix)
             return
@@ -63,7 +63,7 @@ class NamedGradients:
 
         def collect() -> torch.Tensor:
             result = compressor.decompress(handle.wait(), context)
-            return result.to_sparse(slot.sparse_dim or 1) if becomes_sparse else result
+            return from_dense(result, slot.sparse_dim or 1) if becomes_sparse else result
 
         slot.collect = collect
 

@@ -210,7 +210,7 @@ def DistributedOptimizer(
     groups : int | list[Sequence[torch.Tensor]] | None
         Parameters to reduce together: a number of groups, or a list of lists of parameters.
     sparse_as_dense : bool
-        Sparse gradients are sent as dense ones, and become sparse again.
+        Sends sparse gradients as dense ones, and makes them sparse again; slower at every density.
     process_set : ProcessSet
         The ranks to reduce over; on other ranks nothing is reduced.
     algorithm : str | None

@@ -17,6 +17,7 @@ import torch
 from ringcomm._src.torch.in_flight import GradientInFlight, take_exposed, was_written
 from ringcomm._src.torch.shared_gradients import BlockReservation
 from ringcomm._src.torch.slices import COUNTS_USERS, ONE_USER, Slice, dense_strides, users_of
+from ringcomm._src.torch.sparse import from_dense
 from ringcomm._src.training.plan_agreement import ParameterFacts
 
 _BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
@@ -172,8 +173,7 @@ class Slot:
         self.hooks, self.blocks = [], None
 
     def gradient(self) -> torch.Tensor | None:
-        gradient = self.parameter.grad
-        if gradient is not None and gradient.is_sparse:
+        if (gradient := self.parameter.grad) is not None and gradient.is_sparse:
             self.sparse_dim = gradient.sparse_dim()
         return gradient
 
@@ -261,7 +261,7 @@ class Slot:
         assert self.slice is not None
         view, gradient = self.slice.view, self.parameter.grad
         if sparse:
-            self.parameter.grad = view.to_sparse(self.sparse_dim or 1)
+            self.parameter.grad = from_dense(view, self.sparse_dim or 1)
         elif self._held and gradient is not None and self.state < SPLIT:
             with torch.no_grad():
                 gradient.copy_(view)
@@ -283,7 +283,7 @@ class Slot:
         """Adds a later part to the reduced gradient."""
         first = self.parameter.grad
         if first is not None and first.is_sparse and not rest.is_sparse:
-            rest = rest.to_sparse(first.sparse_dim())
+            rest = from_dense(rest, first.sparse_dim())
         self.parameter.grad = rest if first is None else first + rest
 
     def leave_bucket(self) -> None:

@@ -38,6 +38,15 @@ def entries_of(tensor: Tensor) -> Entries:
     return Entries(rows.data_ptr(), values.data_ptr(), values.shape[0], (rows, values))
 
 
+def from_dense(tensor: Tensor, sparse_dim: int) -> Tensor:
+    """Returns what ``tensor.to_sparse(sparse_dim)`` does, which takes 0.1 ms for each row."""
+    if sparse_dim == tensor.dim() or not tensor.numel():
+        return tensor.to_sparse(sparse_dim)
+    indices = tensor.flatten(sparse_dim).ne(0).any(-1).nonzero().t().contiguous()
+    parts = indices, tensor[tuple(indices)]
+    return torch.sparse_coo_tensor(*parts, tensor.shape, is_coalesced=True, check_invariants=False)
+
+
 def written(sums: _core.SparseTables, like: Sequence[Tensor], factor: float, divisor: int) -> list[Tensor]:
     """Returns the sums as coalesced tensors with the shapes, dtypes and devices of `like`."""
     results = []

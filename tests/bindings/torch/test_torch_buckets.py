@@ -14,6 +14,7 @@ from ringcomm._src.torch.buckets import MAX_SEPARATE, Bucket
 from ringcomm._src.torch.compression import Compression
 from ringcomm._src.torch.slices import ALIGNMENT, BIG, dense_strides, padded
 from ringcomm._src.torch.slot import GradientWatch, NestedBackward
+from ringcomm._src.torch.sparse import from_dense
 from ringcomm._src.training.bucket_limits import Limits, assign
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -246,3 +247,18 @@ def test_compressors():
         assert whole.dtype == torch.int64 and compressor.decompress(whole, context) is whole
     sent, context = Compression.none.compress(x)
     assert sent is x and context is None and Compression.none.decompress(sent, context) is x
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.data())
+def test_sparse_tensors_of_dense_ones(shape, data):
+    """Compares with torch's own conversion."""
+    dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64]))
+    dense = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99))))
+    dense = dense.to(dtype).transpose(0, -1)
+    if dtype.is_floating_point:
+        dense = torch.where(dense == 1, dense * data.draw(st.sampled_from([1.0, float("nan")])), dense)
+    sparse_dim = data.draw(st.integers(1, len(shape)))
+    result, expected = from_dense(dense, sparse_dim), dense.to_sparse(sparse_dim)
+    assert result.is_coalesced() and result.shape == expected.shape and result.dtype == expected.dtype
+    for part in (torch.Tensor.indices, torch.Tensor.values):
+        torch.testing.assert_close(part(result), part(expected), rtol=0, atol=0, equal_nan=True)

@@ -8,9 +8,9 @@
 namespace ringcomm {
 namespace {
 
-// A rank in a lane reduces the lane's slice of each segment from all arrays of its host into its
-// own array. There the schedule between hosts exchanges the slice. Then the rank stores the result
-// into the other arrays of the host.
+// A rank in a lane reduces the lane's slice of each segment from all inputs of its host into its
+// output. There the schedule between hosts exchanges the slice. Then the rank stores the result
+// into the other outputs of the host.
 class TwoLevelShared final : public SharedPass {
  public:
   TwoLevelShared(Epochs& epochs, const Call& call, LaneRun lane, HostArrays arrays)
@@ -42,7 +42,7 @@ class TwoLevelShared final : public SharedPass {
   // several fragments of the array, returns a buffer instead. The few segments in flight share it.
   std::byte* home(std::size_t k) {
     const Part own = slice(k);
-    if (std::byte* const here = arrays_.piece(me_, own)) return here;
+    if (std::byte* const here = arrays_.output_of(me_, own)) return here;
     const std::size_t room = round_up(slice(0).count * item_, kLine);
     if (!buffer_) buffer_ = aligned_bytes(buffer_slots_ * room);
     return buffer_.get() + k % buffer_slots_ * room;
@@ -54,9 +54,9 @@ class TwoLevelShared final : public SharedPass {
     const bool far = reduced_ - finished_ > lane_.options.window || reduced_ - spread_ >= buffer_slots_;
     if (reduced_ == cuts_.segments() || far) return false;
     std::byte* const to = home(reduced_);
-    arrays_.each(slice(reduced_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
+    arrays_.each(slice(reduced_++), [&](const HostArrays::Places& places, std::size_t done, std::size_t count) {
       void* const target = to + done * item_;
-      reduce(where, {&target, 1}, count, {});
+      reduce(places.inputs, {&target, 1}, count, {});
     });
     return true;
   }
@@ -64,9 +64,9 @@ class TwoLevelShared final : public SharedPass {
   bool store_next() {
     if (spread_ == finished_) return false;
     const std::byte* const from = home(spread_);
-    arrays_.each(slice(spread_++), [&](std::span<std::byte* const> where, std::size_t done, std::size_t count) {
+    arrays_.each(slice(spread_++), [&](const HostArrays::Places& places, std::size_t done, std::size_t count) {
       const std::byte* const result = from + done * item_;
-      for (std::byte* const array : where) {
+      for (std::byte* const array : places.outputs) {
         if (array == result) continue;
         kernels::copy(array, result, count * item_, cuts_.segments() >= kManySegments);
         epochs_.copied += count * item_;

@@ -1,42 +1,62 @@
-// Publishes the offsets of a rank's array in its mailbox, and collects those of all ranks.
+// Publishes the offsets of a rank's arrays in its mailbox, and collects those of all ranks.
 #include "host_collectives/host_arrays.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <span>
 
 #include "base/types.hpp"
 
 namespace ringcomm {
 namespace {
 
-constexpr std::size_t kMostStretches = kPayload / sizeof(std::uint64_t);
+// CallHeader::offset of arrays whose offsets are in the payload: one of each stretch, or those of
+// the outputs and then those of the inputs. Otherwise, it is the offset of one array in place.
+constexpr std::uint64_t kListed = kPrivate - 1, kListedTwice = kPrivate - 2;
+
+std::uint64_t listed(const Mailbox& box, std::size_t parity, std::size_t index) {
+  std::uint64_t offset = 0;
+  std::memcpy(&offset, box.payload[parity] + index * sizeof offset, sizeof offset);
+  return offset;
+}
 
 }  // namespace
 
 bool HostArrays::publish(Epochs& epochs, const Call& call) {
   Mailbox& mine = epochs.mine();
+  const Node& node = epochs.node();
+  const std::size_t item = size_of(call.dtype);
   std::uint64_t& offset = mine.header[epochs.parity()].offset;
   offset = kPrivate;
-  const std::size_t item = size_of(call.dtype);
-  if (call.fragments.empty()) {
-    if (call.input == call.output) offset = epochs.node().offset_of(call.output, call.count * item);
+  const Fragment whole{call.input, call.output, call.count};
+  const std::span pieces = call.fragments.empty() ? std::span(&whole, 1) : std::span(call.fragments);
+  const bool in_place = std::ranges::all_of(pieces, [](const Fragment& one) { return one.input == one.output; });
+  if (in_place && call.fragments.empty()) {
+    offset = node.offset_of(call.output, call.count * item);
     return offset != kPrivate;
   }
-  if (call.fragments.size() > kMostStretches) return false;
+  if ((in_place ? 1 : 2) * pieces.size() * sizeof offset > kPayload) return false;
   std::byte* slot = mine.payload[epochs.parity()];
-  for (const Fragment& fragment : call.fragments) {
-    const std::uint64_t where = epochs.node().offset_of(fragment.output, fragment.count * item);
-    if (fragment.input != fragment.output || where == kPrivate) return false;
+  const auto list = [&](const void* data, std::size_t count) {
+    const std::uint64_t where = node.offset_of(data, count * item);
     std::memcpy(slot, &where, sizeof where);
     slot += sizeof where;
-  }
-  offset = 0;  // the payload holds the offsets of the stretches
+    return where != kPrivate;
+  };
+  if (!std::ranges::all_of(pieces, [&](const Fragment& one) { return list(one.output, one.count); })) return false;
+  if (!in_place && !std::ranges::all_of(pieces, [&](const Fragment& one) { return list(one.input, one.count); }))
+    return false;
+  offset = in_place ? kListed : kListedTwice;
   return true;
 }
 
 std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, bool& any) {
   const int ranks = epochs.node().size();
+  const auto parity = epochs.parity();
   any = false;
   bool all = true;
   for (int rank = 0; rank < ranks; ++rank) {
-    const bool shared = epochs.mailbox(rank).header[epochs.parity()].offset != kPrivate;
+    const bool shared = epochs.mailbox(rank).header[parity].offset != kPrivate;
     any |= shared;
     all &= shared;
   }
@@ -44,23 +64,24 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   HostArrays arrays(static_cast<std::size_t>(ranks), size_of(call.dtype));
   for (const Fragment& fragment : call.fragments) arrays.stretches_.add(fragment.count);
   const std::size_t stretches = std::max<std::size_t>(1, call.fragments.size());
-  arrays.starts_.reserve(stretches * arrays.ranks_);
   for (std::size_t index = 0; index < stretches; ++index) {
     for (int rank = 0; rank < ranks; ++rank) {
-      Mailbox& box = epochs.mailbox(rank);
-      std::uint64_t offset = box.header[epochs.parity()].offset;
-      if (!call.fragments.empty())
-        std::memcpy(&offset, box.payload[epochs.parity()] + index * sizeof offset, sizeof offset);
-      arrays.starts_.push_back(epochs.node().at(rank, offset));
+      const Mailbox& box = epochs.mailbox(rank);
+      const std::uint64_t offset = box.header[parity].offset;
+      const bool twice = offset == kListedTwice, one_array = !twice && offset != kListed;
+      const std::uint64_t output = one_array ? offset : listed(box, parity, index);
+      const std::uint64_t input = twice ? listed(box, parity, stretches + index) : output;
+      arrays.starts_.inputs.push_back(epochs.node().at(rank, input));
+      arrays.starts_.outputs.push_back(epochs.node().at(rank, output));
     }
   }
   return arrays;
 }
 
-std::byte* HostArrays::piece(std::size_t rank, Part part) const {
+std::byte* HostArrays::output_of(std::size_t rank, Part part) const {
   std::byte* found = nullptr;
-  each(part, [&](std::span<std::byte* const> where, std::size_t, std::size_t count) {
-    found = count == part.count ? where[rank] : nullptr;
+  each(part, [&](const Places& places, std::size_t, std::size_t count) {
+    found = count == part.count ? places.outputs[rank] : nullptr;
   });
   return found;
 }

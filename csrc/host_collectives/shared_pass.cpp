@@ -1,4 +1,4 @@
-// Implements SharedPass: reduces this rank's slice from all arrays into all arrays.
+// Implements SharedPass: reduces this rank's slice from all inputs into all outputs.
 #include "host_collectives/shared_pass.hpp"
 
 #include <algorithm>
@@ -15,9 +15,9 @@ SharedPass::SharedPass(Epochs& epochs, const Call& call, HostArrays arrays)
 
 Progress SharedPass::work() {
   const Part part{slice_.first + done_, std::min(kMemorySegment / item_, slice_.count - done_)};
-  arrays_.each(part, [&](std::span<std::byte* const> where, std::size_t, std::size_t count) {
-    std::copy(where.begin(), where.end(), targets_.begin());
-    reduce(where, targets_, count, call_.post);
+  arrays_.each(part, [&](const HostArrays::Places& places, std::size_t, std::size_t count) {
+    std::ranges::copy(places.outputs, targets_.begin());
+    reduce(places.inputs, targets_, count, call_.post);
   });
   done_ += part.count;
   return done_ < slice_.count ? Progress::moved : Progress::done;

@@ -1,4 +1,4 @@
-// Runs an all-reduce in place on arrays that are all in their host's shared memory, without a copy.
+// Runs an all-reduce on arrays that are all in their host's shared memory, without a copy.
 #pragma once
 
 #include <span>
@@ -13,8 +13,8 @@ namespace ringcomm {
 // A pass that is created after all ranks have arrived with their inputs. Each rank reduces its
 // slice from all ranks' arrays into all ranks' arrays; no other rank touches that slice. The ranks
 // then arrive a second time (ClosingPass), which publishes that their stores are done. Each byte is
-// read once and written once, by one rank. So p arrays of S bytes cost 2pS bytes of memory traffic,
-// the minimum.
+// read once and written once, by one rank. So p arrays of S bytes cost 2pS bytes of memory traffic
+// in place, the minimum.
 class SharedPass : public ClosingPass {
  public:
   SharedPass(Epochs& epochs, const Call& call, HostArrays arrays);

@@ -32,7 +32,7 @@ struct Plan {
   bool shared = false, in_place = false;
   kernels::Scale pre, post;
   bool mixed = false;      // only even ranks' arrays are shared
-  bool scattered = false;  // private arrays are in pieces, different ones on every rank
+  bool scattered = false;  // arrays are in pieces: shared ones of equal lengths, private ones different on every rank
 };
 
 // Returns values whose sums round, so that a wrong operand order shows. There are no NaNs: the
@@ -83,21 +83,60 @@ class Caller {
     call.input = input.data();
     call.output = plan.in_place ? input.data() : output.data();
     const bool shared = plan.shared && !(plan.mixed && node_.rank() % 2 == 1);
-    std::uint64_t offset = 0;
+    if (plan.scattered && input.size() > kPayload)
+      return plan.shared ? run_stretches(call, input, output, plan, shared, delays)
+                         : run_scattered(call, input, plan, seed, delays);
+    std::vector<std::uint64_t> offsets;
     if (shared) {
-      offset = node_.allocate(input.size() + 64);
-      if (!input.empty()) std::memcpy(node_.at(node_.rank(), offset), input.data(), input.size());
-      call.input = call.output = node_.at(node_.rank(), offset);
+      call.input = call.output = place(offsets, input);
+      if (!plan.in_place) call.output = place(offsets, output);
     }
-    if (plan.scattered && !shared && input.size() > kPayload) return run_scattered(call, input, plan, seed, delays);
     run_call(epochs_, call, plan.segment_bytes, delays);
     if (!shared) return plan.in_place ? input : output;
     if (!output.empty()) std::memcpy(output.data(), call.output, output.size());
-    node_.free(offset);
+    if (!plan.in_place && !input.empty()) CHECK(std::memcmp(call.input, input.data(), input.size()) == 0);
+    for (const std::uint64_t offset : offsets) node_.free(offset);
     return output;
   }
 
  private:
+  std::byte* place(std::vector<std::uint64_t>& offsets, const Bytes& array) {  // a copy in the arena
+    offsets.push_back(node_.allocate(array.size() + 64));
+    std::byte* const data = node_.at(node_.rank(), offsets.back());
+    if (!array.empty()) std::memcpy(data, array.data(), array.size());
+    return data;
+  }
+
+  // Seven stretches, with lengths that are equal on all ranks. A rank is in place as the plan says,
+  // but odd ranks of a plan with an odd segment are in place in any case.
+  Bytes run_stretches(Call call, Bytes& whole, Bytes& output, const Plan& plan, bool shared, std::mt19937* delays) {
+    const std::size_t item = size_of(call.dtype);
+    const bool in_place = plan.in_place || (plan.segment_bytes == 1000 && node_.rank() % 2 == 1);
+    std::vector<std::uint64_t> offsets;
+    for (std::size_t i = 0; i < 7; ++i) {
+      const std::size_t begin = call.count * i * i / 49, count = call.count * (i + 1) * (i + 1) / 49 - begin;
+      std::byte* from = whole.data() + begin * item;
+      std::byte* to = output.data() + begin * item;
+      if (shared) from = place(offsets, Bytes(from, from + count * item));
+      if (shared && !in_place) to = place(offsets, Bytes(to, to + count * item));
+      call.fragments.push_back({from, in_place ? from : to, count});
+    }
+    call.input = call.output = nullptr;
+    run_call(epochs_, call, plan.segment_bytes, delays);
+    Bytes result = joined(call);
+    for (const std::uint64_t offset : offsets) node_.free(offset);
+    return result;
+  }
+
+  static Bytes joined(const Call& call) {
+    Bytes result;
+    for (const Fragment& fragment : call.fragments) {
+      const auto* const data = static_cast<const std::byte*>(fragment.output);
+      result.insert(result.end(), data, data + fragment.count * size_of(call.dtype));
+    }
+    return result;
+  }
+
   Bytes run_scattered(Call call, const Bytes& whole, const Plan& plan, unsigned seed, std::mt19937* delays) {
     std::minstd_rand random(seed * 100 + static_cast<unsigned>(node_.rank()) + 1);
     const std::size_t item = size_of(call.dtype);
@@ -115,12 +154,7 @@ class Caller {
     }
     call.input = call.output = nullptr;
     run_call(epochs_, call, plan.segment_bytes, delays);
-    Bytes result;
-    for (const Fragment& fragment : call.fragments) {
-      const auto* const data = static_cast<const std::byte*>(fragment.output);
-      result.insert(result.end(), data, data + fragment.count * item);
-    }
-    return result;
+    return joined(call);
   }
 
   Node& node_;

@@ -107,8 +107,8 @@ class Caller {
     return data;
   }
 
-  // Seven stretches, with lengths that are equal on all ranks. A rank is in place as the plan says,
-  // but odd ranks of a plan with an odd segment are in place in any case.
+  // Runs a call of seven stretches, with lengths that are equal on all ranks. With segments of 1000
+  // bytes, odd ranks work in place even if the plan does not.
   Bytes run_stretches(Call call, Bytes& whole, Bytes& output, const Plan& plan, bool shared, std::mt19937* delays) {
     const std::size_t item = size_of(call.dtype);
     const bool in_place = plan.in_place || (plan.segment_bytes == 1000 && node_.rank() % 2 == 1);

@@ -20,6 +20,7 @@ import importlib.util
 import os
 import statistics
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def oneccl(world: Any) -> Any:
-    file = Path(os.environ.get("TMPDIR", "/tmp")) / "ringcomm_oneccl.cpp"
+    file = Path(tempfile.gettempdir(), "ringcomm_oneccl.cpp")
     if world.rank == 0:
         file.write_text(ONECCL)
     root = Path(sys.prefix)

@@ -253,6 +253,17 @@ def peers_table() -> Iterator[str]:
     ]
 
 
+def sparse_table() -> Iterator[str]:
+    """Yields a row for each share of rows of benchmarks/sparse_as_dense.py."""
+    found = results("sparse_as_dense")
+    yield from machine(found)
+    rows = [
+        [f"{row['share']:g}", *(milli(row["seconds"][name]) for name in ("sparse", "dense"))]
+        for row in found[0]["rows"]
+    ]
+    yield from ["", *table(["rows", "sparse (ms)", "`sparse_as_dense=True` (ms)"], rows)]
+
+
 def growth_table() -> Iterator[str]:
     """Yields a row for each quantity of benchmarks/growth.py."""
     found = results("growth")
@@ -401,6 +412,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "training": training_table,
     "models": models_table,
     "peers": peers_table,
+    "sparse": sparse_table,
     "growth": growth_table,
     "starts": starts_table,
     "timeline": timeline_table,

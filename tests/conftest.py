@@ -17,12 +17,12 @@ settings.register_profile("thorough", deadline=None, max_examples=1000, suppress
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-STARTERS = {"mpi_case", "launching", "script_checks"}  # modules whose functions start ranks
+STARTERS = {"mpi_case", "launching", "script_checks"}  # modules with functions that start ranks
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests in modules that import a function, or all, of `STARTERS`."""
+    """Marks the tests of each module that imports a module of `STARTERS` or a part of one."""
     for item in items:
         values = vars(item.module).values() if isinstance(item, pytest.Function) else ()
         names = {getattr(value, name, None) for value in values for name in ("__module__", "__name__")}

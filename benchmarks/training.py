@@ -99,20 +99,21 @@ def summary(turns: Sequence[Sequence[dict[str, float]]]) -> dict[str, Any]:
         "seconds": [max(one["seconds"] for one in ranks) for ranks in turns],
         "cpu": statistics.median(sum(one["cpu"] for one in ranks) for ranks in turns),
         "faults": statistics.median(sum(one["faults"] for one in ranks) for ranks in turns),
+        "bytes": statistics.median(sum(one["bytes"] for one in ranks) for ranks in turns),
         "peak": max(one["peak"] for ranks in turns for one in ranks),
     }
 
 
 def report(task: str, rows: dict[str, Any]) -> None:
     alone = rows[ALONE]["seconds"]
-    print(f"{task:26} ms/step  added  ringcomm is faster by    CPU s/step  faults/step  peak MB")
+    print(f"{task:26} ms/step  added  ringcomm is faster by    CPU s/step  faults/step  MB passed/step  peak MB")
     for name, row in rows.items():
         step = statistics.median(row["seconds"])
         added = statistics.median(a - b for a, b in zip(row["seconds"], alone, strict=True))
         faster = "{:.2f} [{:.2f}, {:.2f}]".format(*ratio(row["seconds"], rows[OURS]["seconds"]))
         print(
             f"{name:26} {step * 1e3:7.1f} {added * 1e3:6.1f}  {faster:22} {row['cpu']:11.3f} "
-            f"{row['faults']:12.0f} {row['peak'] / 1e6:8.0f}"
+            f"{row['faults']:12.0f} {row['bytes'] / 1e6:15.1f} {row['peak'] / 1e6:8.0f}"
         )
 
 

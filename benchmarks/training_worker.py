@@ -3,8 +3,8 @@
     python training_worker.py TASK CONTESTANT HOST:PORT
 
 It runs under mpiexec, and connects to the driver's socket. A line of the driver is a number of
-steps; the answer is a line of JSON: seconds, CPU seconds, page faults, peak memory and a digest of
-weights. While other contestants run, it blocks on the socket.
+steps; the answer is a line of JSON: seconds, CPU seconds, page faults, peak memory, bytes passed
+between ranks, and the loss. While other contestants run, it blocks on the socket.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from training_frameworks import CONTESTANTS as FRAMEWORKS
 from training_models import TASKS, Task, step_of
 
 Step = Callable[[], float]
+LOOPBACK = Path("/sys/class/net/lo/statistics/tx_bytes")
 
 
 def alone(task: Task, world: Any) -> Step:
@@ -103,7 +105,18 @@ CONTESTANTS: dict[str, Callable[[Task, Any], Step]] = {
 }
 
 
-def measured(step: Step, steps: int) -> dict[str, Any]:
+def bytes_passed(rank: int) -> int:
+    """Returns the bytes that ringcomm has moved, and on rank 0 also those of the loopback network."""
+    moved = int(LOOPBACK.read_text()) if rank == 0 else 0
+    ringcomm = sys.modules.get("ringcomm")
+    if ringcomm is not None and ringcomm.is_initialized():
+        total = ringcomm.stats().total
+        moved += total.bytes_sent + total.memory_bytes
+    return moved
+
+
+def measured(step: Step, steps: int, rank: int) -> dict[str, Any]:
+    moved = bytes_passed(rank)
     before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     losses = [step() for _ in range(steps)]
     seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF)
@@ -112,6 +125,7 @@ def measured(step: Step, steps: int) -> dict[str, Any]:
         "cpu": (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / steps,
         "faults": (after.ru_minflt - before.ru_minflt) / steps,
         "peak": after.ru_maxrss * 1024,
+        "bytes": (bytes_passed(rank) - moved) / steps,
         "loss": losses[-1],
     }
 
@@ -128,7 +142,7 @@ def main(task: str, contestant: str, address: str) -> None:
     with socket.create_connection((host, int(port))) as connection, connection.makefile("rw") as file:
         print(world.rank, file=file, flush=True)
         for line in file:
-            print(json.dumps(measured(step, int(line))), file=file, flush=True)
+            print(json.dumps(measured(step, int(line), world.rank)), file=file, flush=True)
 
 
 if __name__ == "__main__":

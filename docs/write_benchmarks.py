@@ -216,9 +216,11 @@ def models_table() -> Iterator[str]:
         for name, row in one["rows"].items():
             added = statistics.median(a - b for a, b in zip(row["seconds"], alone, strict=True))
             numbers = [milli(row["seconds"]), f"{added * 1e3:.1f}", times_faster(row["seconds"], own)]
-            numbers += [f"{row['cpu'] * 1e3:.0f}", f"{row['faults']:.0f}", f"{row['peak'] / 1e6:.0f}"]
+            numbers += [f"{row['cpu'] * 1e3:.0f}", f"{row['faults']:.0f}"]
+            numbers += [f"{row['bytes'] / 1e6:.1f}", f"{row['peak'] / 1e6:.0f}"]
             rows.append([one["kind"] if name == "alone" else "", name, *numbers])
-    heads = ["", "", "step (ms)", "adds to alone (ms)", "× ringcomm's step", "CPU (ms)", "page faults", "memory (MB)"]
+    heads = ["", "", "step (ms)", "adds to alone (ms)", "× ringcomm's step", "CPU (ms)", "page faults"]
+    heads += ["passed (MB)", "memory (MB)"]
     yield from ["", *table(heads, rows)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import mpi_case
 import pytest
@@ -18,16 +19,28 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 STARTERS = {"mpi_case", "launching", "script_checks"}  # modules with functions that start ranks
+# Tests in which the MPI only starts the ranks, which then use the memory of one host. `make test`
+# runs them, `make test-openmpi` does not.
+ONE_MPI = [
+    *("bindings/horovod_scripts", "bindings/scripts", "gpu", "ranks/test_docstring_examples.py"),
+    *("ranks/test_examples.py", "unit/cli", "unit/test_benchmarks.py"),
+]
+TESTS = Path(__file__).resolve().parent
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests of each module that imports a module of `STARTERS` or a part of one."""
+    """Marks the tests of each module that imports a module of `STARTERS` or a part of one.
+
+    Those of `ONE_MPI` get another mark.
+    """
     for item in items:
         values = vars(item.module).values() if isinstance(item, pytest.Function) else ()
         names = {getattr(value, name, None) for value in values for name in ("__module__", "__name__")}
         if names & STARTERS:
             item.add_marker(pytest.mark.mpi)
+        if any(item.path.is_relative_to(TESTS / name) for name in ONE_MPI):
+            item.add_marker(pytest.mark.one_mpi)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -12,8 +12,8 @@
 namespace ringcomm {
 
 // Chooses between two paths for calls of the same kind (an integer key, for example of the size).
-// It alternates both paths for four batches of calls, then uses the faster one, and retries the
-// other occasionally.
+// It alternates both paths for two batches of calls, or for four if their times are close. It then
+// uses the faster path, and retries the other occasionally.
 // A batch is several calls in a row, because caches need some calls to fill, and the first calls
 // touch new pages. All ranks use the same path: every call carries the times of each rank, and all
 // ranks decide from the same slowest times.
@@ -30,9 +30,8 @@ class PathTuner {
     if (found == kinds_.end()) return false;
     const Kind& statistics = found->second;
     const std::uint64_t turn = statistics.calls / kTurn;
-    if (turn < kTurns) return turn % 2 == 1;
-    const std::uint64_t since = turn - kTurns;
-    const bool soon = since == 4 || since == 16;
+    if (turn < kTurns && !(turn >= 2 && ratio(statistics.slowest) > kClear)) return turn % 2 == 1;
+    const bool soon = turn == kTurns + 4 || turn == kTurns + 16;
     return statistics.better != (soon || turn % again(statistics.slowest) == 0);
   }
   Times report(std::size_t kind) { return kinds_[kind].mine; }
@@ -59,14 +58,18 @@ class PathTuner {
   // calls that other processes or the system delayed.
   static constexpr std::size_t kTurn = 5, kLast = 9;
   static constexpr std::uint64_t kTurns = 4;
-  static constexpr float kAgain = 64, kMost = 2;
+  static constexpr float kAgain = 64, kMost = 2, kClear = 1.4F;
 
   // Returns the number of batches between retries of the slower path, which grows with the time
   // that a retry loses.
   static std::uint64_t again(const Times& slowest) {
-    const auto [less, more] = std::minmax(slowest[0], slowest[1]);
-    const float times = less > 0 ? std::min(more / less, kMost) : 1;
+    const float times = std::min(ratio(slowest), kMost);
     return static_cast<std::uint64_t>(kAgain * times * times);
+  }
+  // Returns the slower path's time divided by the faster one's; 1 if a time is unknown.
+  static float ratio(const Times& slowest) {
+    const auto [less, more] = std::minmax(slowest[0], slowest[1]);
+    return less > 0 ? more / less : 1;
   }
 
   struct Last {

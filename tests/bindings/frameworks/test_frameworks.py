@@ -18,8 +18,8 @@ from framework_cases import few_threads, run_cases  # noqa: E402
 
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 SLOW = {
-    *(("tensorflow", "cases_tensorflow", ranks) for ranks in (1, 2, 5)),
-    *(("jax", "cases_jax,cases_jax_transforms", ranks) for ranks in (1, 2, 5)),
+    *(("tensorflow", "cases_tensorflow", ranks) for ranks in (1, 3, 5)),
+    *(("jax", "cases_jax,cases_jax_transforms", ranks) for ranks in (1, 3, 5)),
     ("tensorflow", "cases_keras", 3),
     ("torch", "cases_keras", 2),
     *((backend, "cases_elastic_states,cases_elastic_callbacks", 2) for backend in ("torch", "jax")),

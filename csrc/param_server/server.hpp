@@ -20,7 +20,7 @@ struct Served {
   std::vector<int> ranks;  // ranks of the workers, in the order of their clocks
   Gathering gathering;
   Rule rule = Rule::get;  // rule of the last push, which applies gathered gradients if no worker adds more
-  RuleOptions options;
+  RuleOptions options{};
 };
 
 // Runs the requests of a rank in the order sent; a request that is not due delays this rank's later

@@ -236,7 +236,7 @@ void places_cost_what_they_must() {
   for (const float share : {.5f, .2f, .1f, .03f, .01f, .003f, .001f}) {
     const double p = share, worth = -std::log2(p) - (1 - p) / p * std::log2(1 - p);
     std::vector<float> values(kElements);
-    for (float& value : values) value = below(random, 1 << 20) < share * (1 << 20) ? 1.0f : 0.0f;
+    for (float& value : values) value = static_cast<float>(below(random, 1 << 20)) < share * (1 << 20) ? 1.0f : 0.0f;
     const auto kept = static_cast<double>(std::ranges::count(values, 1.0f));
     for (const auto& [wire, entry] : {std::pair{with("topk", 0, share), 32.0}, std::pair{with("topk", 4, share), 16.0},
                                       std::pair{with("threshold", 0, .5f), 1.0}}) {

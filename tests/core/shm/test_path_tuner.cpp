@@ -60,7 +60,7 @@ int main() {
   ranks.kind = 4;
   ranks.share_of_second(20, {1, 2});
   CHECK(ranks.share_of_second(1000, {1, 2}) < 0.1);
-  for (const auto [margin, least, most] : {std::tuple{1.25F, 0.0, 0.1}, std::tuple{1.0F, 0.9, 1.0}}) {
+  for (const auto& [margin, least, most] : {std::tuple{1.25F, 0.0, 0.1}, std::tuple{1.0F, 0.9, 1.0}}) {
     Ranks close(1, 2, margin);
     close.share_of_second(20, {1, 0.88});
     const double share = close.share_of_second(2000, {1, 0.88});

@@ -70,11 +70,14 @@ class Residual(nn.Module):
         return F.relu(self.body(x) + self.shortcut(x))
 
 
-def resnet18() -> nn.Sequential:
-    """Returns ResNet-18 for images of 32x32: 11 million parameters (He et al. 2016)."""
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
-    channels = 64
-    for out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+def resnet18(first: int = 64) -> nn.Sequential:
+    """Returns ResNet-18 for images of 32x32: 11 million parameters (He et al. 2016).
+
+    `first`: channels of the first layers.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(3, first, 3, 1, 1, bias=False), nn.BatchNorm2d(first), nn.ReLU()]
+    channels = first
+    for out, stride in ((first, 1), (2 * first, 2), (4 * first, 2), (8 * first, 2)):
         layers += [Residual(channels, out, stride), Residual(out, out, 1)]
         channels = out
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))

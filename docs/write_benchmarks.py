@@ -266,6 +266,22 @@ def sparse_table() -> Iterator[str]:
     yield from ["", *table(["rows", "sparse (ms)", "`sparse_as_dense=True` (ms)"], rows)]
 
 
+def overlap_table() -> Iterator[str]:
+    found = measure.read(measure.RESULTS / "overlap_forward.json")["results"]
+    yield from machine(found)
+    rows = []
+    for one in found:
+        seconds = {name: statistics.median(times) for name, times in one["seconds"].items()}
+        compute, send, ours = seconds["alone"], seconds["all-reduce"], seconds["overlap_forward"]
+        link = f"{one['hosts']} × {one['rate'] / 1e6:g} Mbit/s"
+        names = ("alone", "all-reduce", "overlap_forward", "ringcomm", "DDP, Gloo")
+        rows.append(
+            [one["model"], link, *(f"{seconds[name] * 1e3:.0f}" for name in names), f"{ours / max(compute, send):.2f}"]
+        )
+    heads = ["model", "hosts", "computation (ms)", "all-reduce (ms)", "overlap_forward (ms)", "without (ms)"]
+    yield from ["", *table([*heads, "DDP, Gloo (ms)", "× the longer of the first two"], rows)]
+
+
 def growth_table() -> Iterator[str]:
     """Yields a row for each quantity of benchmarks/growth.py."""
     found = results("growth")
@@ -415,6 +431,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "models": models_table,
     "peers": peers_table,
     "sparse": sparse_table,
+    "overlap": overlap_table,
     "growth": growth_table,
     "starts": starts_table,
     "timeline": timeline_table,
@@ -452,6 +469,6 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    for page in (DOCS / "benchmarks.md", DOCS / "benchmarks-network.md", DOCS / "torch-distributed.md"):
+    for page in (DOCS / f"{name}.md" for name in ("benchmarks", "benchmarks-network", "torch-distributed", "tuning")):
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
     draw()

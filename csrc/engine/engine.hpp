@@ -72,10 +72,12 @@ class Engine {
 
   // Makes a plan with fixed buckets. `items`: number of items for which each step counts the ranks
   // that have them (Plan::finish). The ranks of a set make and close the same plans in the same
-  // order. `slot`: an unused slot of the node.
+  // order. `slot`: an unused slot of the node. `by_priority`: of the buckets that are ready on
+  // all ranks, the first one runs next, and the items are counted as soon as possible. Both can be
+  // awaited singly (Plan::part).
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
                                   kernels::Scale post, std::size_t items, std::shared_ptr<Node> node, int slot,
-                                  std::string algorithm = {});
+                                  std::string algorithm = {}, bool by_priority = false);
   bool has_room_for_plan(int set) const;  // equal on all ranks between two plans
 
   // Every rank adds the same services in the same order: the k-th services of all ranks exchange
@@ -106,15 +108,19 @@ class Plan {
   // Call it before the bucket is ready. A stretch in the arena of the plan's node that consists of
   // complete cache lines is not copied.
   void place(std::size_t bucket, std::size_t stretch, void* data);
-  // Marks a bucket as filled; it runs after all earlier buckets of the plan. Begins the step if
-  // necessary. `place`: memory location of a bucket on a device.
+  // Marks a bucket as filled. Begins the step if necessary. `place`: memory location of a bucket on
+  // a device.
   void ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place = nullptr);
   // Ends the filling of buckets: remaining buckets run as they are. `present`: for each item,
   // whether this rank had it. Once done, the Operation's counts[i] is the number of ranks that had
   // item i. Fails with Error(mismatch) if plans differ. Throws Error(invalid) if a bucket on a
   // device is not ready.
   std::shared_ptr<Operation> finish(std::vector<std::uint8_t> present);
-  bool bucket_done(std::size_t bucket) const;  // in the step begun last
+  bool bucket_done(std::size_t bucket) const;  // in the step begun last; not for a plan by priority
+  // Returns an Operation that finishes with a bucket of the step begun last, or for the number of
+  // buckets: with the counts of items, which it has. Throws std::out_of_range if the plan is not
+  // by priority.
+  std::shared_ptr<Operation> part(std::size_t part) const;
   // Returns the residuals of encoders (codecs/feedback.hpp); null if there are none. Throws
   // Error(invalid) while a step is in progress.
   Feedback* feedback();

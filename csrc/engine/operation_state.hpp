@@ -9,6 +9,7 @@
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "engine/operation.hpp"
 #include "engine/request.hpp"
@@ -36,6 +37,9 @@ struct OperationState final : Operation {
   bool is_placeholder = false;  // placeholder for an operation that this rank, having joined, did not submit
   bool agreed = false;
   std::shared_ptr<PlanRun> plan;  // until the step has finished
+  // Finished before the step: one for each bucket of its plan, then one for the flags, with counts.
+  // Empty unless the plan runs by priority.
+  std::vector<std::shared_ptr<Operation>> parts;
   std::int64_t submitted_ns = 0, sent_ns = 0;
   std::int64_t withdrawn_ns = 0;  // time at which this rank asked to withdraw it; 0: it has not
   // Set in which it was sent last; its id there; and how many names that set had forgotten by then.
@@ -51,6 +55,7 @@ struct OperationState final : Operation {
   // breaks the cycle: a plan holds its step, which holds the plan only while it runs
   void conclude(std::exception_ptr error) {
     plan.reset();
+    for (const auto& part : std::exchange(parts, {})) part->finish(error);
     finish(std::move(error));
   }
   void renew() {  // prepares for another submission; no other owner may hold it

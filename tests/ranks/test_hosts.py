@@ -19,7 +19,7 @@ from launching import LAUNCHER, environment
 from namespaces import BRIDGE, NETMODS, NETWORK, Cluster, mpi_kind
 
 HERE = Path(__file__).resolve().parent
-CASES = ("named", "ordered", "messages", "torch_wrapped", "relaxed", "torch_distributed")
+CASES = ("named", "ordered", "messages", "torch_wrapped", "overlapped", "relaxed", "torch_distributed")
 KIND = mpi_kind(str(LAUNCHER))
 OTHER_NETMODS = [name for name in NETMODS if name != "default"] if KIND == "mpich" else []
 

@@ -3,7 +3,7 @@
 ``elastic_digits.py FOLDER STEPS [RANK:STEP]``: in an elastic job; kills that rank of the first
 generation at that step. ``elastic_digits.py FOLDER STEPS --from FILE --to FILE``: on fixed ranks,
 from one file to another: the reference for each membership of a job. DIGITS_DEVICE=standin: on the
-device of tests/gpu.
+device of tests/gpu. DIGITS_OVERLAP=1: with overlap_forward.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def make_state():
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(8, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 1)).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    overlap = bool(os.environ.get("DIGITS_OVERLAP"))
+    optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), overlap_forward=overlap)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 7, gamma=0.9)
     data = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(1))
     sampler = hvd.elastic.ElasticSampler(data, seed=2)

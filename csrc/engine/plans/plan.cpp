@@ -13,12 +13,13 @@ void require_rest(const PlanRun& run, const char* still) {
 
 std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op,
                                         kernels::Scale pre, kernels::Scale post, std::size_t items,
-                                        std::shared_ptr<Node> node, int slot, std::string algorithm) {
+                                        std::shared_ptr<Node> node, int slot, std::string algorithm, bool by_priority) {
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
   const std::shared_ptr<NamedSet> target = state_->sets.find(set);
   if (target->me < 0) throw invalid("rank ", context.rank(), " is not in process set ", set);
-  PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, items, std::move(algorithm)};
+  if (by_priority && items == 0) throw invalid("plan '", name, "' by priority needs items");
+  PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, items, std::move(algorithm), by_priority};
   PlanTable& plans = target->plans;
   const std::size_t stream = plans.free_stream(shape.name);
   const std::uint64_t steps = plans.past_steps(shape.name);
@@ -50,6 +51,12 @@ void Plan::begin() {
   step->signature = run_->signature();
   step->kind = OperationState::Kind::step;
   step->plan = run_;  // until the step has finished
+  input.parts.clear();
+  if (run_->shape().by_priority) {
+    for (std::size_t part = 0; part <= input.buckets.size(); ++part)
+      input.parts.push_back(std::make_shared<Operation>(step->name));
+  }
+  step->parts = input.parts;
   try {
     engine_->submit(set_->id, {&step, 1});
   } catch (...) {
@@ -94,6 +101,8 @@ std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
 }
 
 bool Plan::bucket_done(std::size_t bucket) const { return bucket < run_->input.done.load(std::memory_order_acquire); }
+
+std::shared_ptr<Operation> Plan::part(std::size_t part) const { return run_->input.parts.at(part); }
 
 Feedback* Plan::feedback() {
   require_rest(*run_, "still");

@@ -25,6 +25,7 @@ struct PlanInput {
   // Used by the caller.
   bool begun = false;  // true until finish() is called
   OperationStatePtr step;
+  std::vector<std::shared_ptr<Operation>> parts;  // OperationState::parts of `step`
   bool stepping() const { return begun || (step && !step->done()); }
 
   // Used by the caller until the flag is set; from then on by the worker, until the step is done.

@@ -16,7 +16,8 @@ PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::
                  std::uint64_t steps)
     : input(shape.buckets.size()), in_flight_(in_flight), shape_(std::move(shape)), stream_(stream),
       signature_(make_signature()), channel_(std::move(channel)),
-      entry_(channel_->account().entry("training step", "plan")), past_steps_(steps), steps_(steps) {
+      entry_(channel_->account().entry("training step", "plan")), past_steps_(steps), steps_(steps),
+      order_(shape_.buckets.size() + (shape_.items > 0 ? 1 : 0), shape_.by_priority) {
   std::vector<std::size_t> residual_counts;  // elements
   bool any = false;
   for (const PlanBucket& bucket : shape_.buckets) {
@@ -50,7 +51,7 @@ Descriptor PlanRun::make_signature() const {
   d.op = static_cast<std::uint8_t>(shape_.op);
   d.wire = shape_.buckets.empty() ? 0 : shape_.buckets[0].wire.usual.code();
   d.count = count;
-  d.shape = buckets.add(shape_.items).add(stream_).value();
+  d.shape = buckets.add(shape_.items).add(stream_).add(shape_.by_priority).value();
   d.pre = ScaleBits(shape_.pre);
   d.post = ScaleBits(shape_.post);
   d.plan = 1;
@@ -79,13 +80,7 @@ bool PlanRun::turn() {
       const Progress progress = task_->advance();
       if (progress != Progress::done) return moved || progress == Progress::moved;
       moved = true;
-      task_.reset();
-      if (next_ < shape_.buckets.size()) {
-        ++next_;
-        if (!has_placeholder()) input.done.store(next_, std::memory_order_release);
-      } else {
-        flagged_ = true;
-      }
+      end_task();
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid && error.kind() != ErrorKind::mismatch && error.kind() != ErrorKind::left)
@@ -94,36 +89,68 @@ bool PlanRun::turn() {
     end_step(std::current_exception());
     return true;
   }
-  const bool flags_owed = shape_.items > 0 && !flagged_;
-  if (next_ < shape_.buckets.size() || flags_owed || !nothing_follows()) return moved;
+  if (!order_.finished() || !nothing_follows()) return moved;
   end_step(nullptr);
   return true;
 }
 
+bool PlanRun::ready(std::size_t part) const {
+  return has_placeholder() || (part == flags() ? input.whole() : input.has(part));
+}
+
 bool PlanRun::start_next() {
-  if (next_ < shape_.buckets.size()) {
-    if (!has_placeholder() && !input.has(next_)) return false;
-    Call call = bucket_call();
-    LowRankFactors* const factors = in_first_steps(shape_.buckets[next_]) ? nullptr : factors_[next_].get();
-    task_ = factors ? factors->start(*channel_, std::move(call)) : channel_->start(std::move(call));
+  const auto is_ready = [this](std::size_t part) { return ready(part); };
+  part_ = order_.next(is_ready);
+  if (part_) {
+    start(*part_);
     return true;
   }
-  if (flagged_ || shape_.items == 0 || !nothing_follows()) return false;
-  task_ = channel_->start(flags_call());
+  std::vector<std::int32_t>* const numbers = order_.agree(is_ready);
+  if (!numbers) return false;
+  task_ = channel_->start(numbers_call(*numbers, Op::min, "/ready"));
   return true;
+}
+
+void PlanRun::start(std::size_t part) {
+  since_ns_ = now_ns();
+  if (part == flags()) {
+    task_ = channel_->start(flags_call());
+    return;
+  }
+  Call call = bucket_call(part);
+  LowRankFactors* const factors = in_first_steps(shape_.buckets[part]) ? nullptr : factors_[part].get();
+  task_ = factors ? factors->start(*channel_, std::move(call)) : channel_->start(std::move(call));
+}
+
+void PlanRun::end_task() {
+  task_.reset();
+  if (!part_) return order_.agreed();
+  const std::size_t part = *part_;
+  order_.ended(part, now_ns() - since_ns_);
+  if (has_placeholder()) return;
+  if (part != flags()) input.done.store(part + 1, std::memory_order_release);
+  if (const auto& waits = agreed_.front().pending->parts; !waits.empty()) {
+    if (part == flags()) waits[part]->counts.assign(flags_.begin(), flags_.end());
+    waits[part]->finish();
+  }
+}
+
+Call PlanRun::numbers_call(std::vector<std::int32_t>& numbers, Op op, const char* name) const {
+  Call call;
+  call.dtype = DType::int32;
+  call.op = op;
+  call.input = call.output = numbers.data();
+  call.count = numbers.size();
+  call.name = shape_.name + name;
+  call.agreed = true;
+  return call;
 }
 
 Call PlanRun::flags_call() {
   flags_.assign(shape_.items, 0);
   if (!has_placeholder())
     std::transform(input.present.begin(), input.present.end(), flags_.begin(), [](auto flag) { return flag != 0; });
-  Call call;
-  call.dtype = DType::int32;
-  call.input = call.output = flags_.data();
-  call.count = flags_.size();
-  call.name = shape_.name + "/present";
-  call.agreed = true;
-  return call;
+  return numbers_call(flags_, Op::sum, "/present");
 }
 
 bool PlanRun::in_first_steps(const PlanBucket& bucket) const { return steps_ - past_steps_ < bucket.wire.first_steps; }
@@ -143,12 +170,12 @@ Call PlanRun::cached_call(const PlanBucket& bucket) const {
 }
 
 // A joined rank's identities must not be scaled, so other ranks scale their data before the call.
-Call PlanRun::bucket_call() {
-  const PlanBucket& bucket = shape_.buckets[next_];
+Call PlanRun::bucket_call(std::size_t number) {
+  const PlanBucket& bucket = shape_.buckets[number];
   Call call = cached_call(bucket);
   if (bucket.wire.feedback) call.feedback = feedback_.get();
-  call.tensor = next_;
-  call.name = concat(shape_.name, "/", next_);
+  call.tensor = number;
+  call.name = concat(shape_.name, "/", number);
   call.has_placeholders = agreed_.front().joined;
   if (has_placeholder()) {
     identity_ = aligned_bytes(bucket.count * size_of(bucket.dtype));
@@ -158,7 +185,7 @@ Call PlanRun::bucket_call() {
     if (bucket.on_device) call.place = placeholder_location();
     return call;
   }
-  const PlanInput::Bucket& given = input.buckets[next_];
+  const PlanInput::Bucket& given = input.buckets[number];
   lay_out(call, bucket, given);
   if (bucket.on_device) {
     call.place = given.place;
@@ -188,12 +215,15 @@ void PlanRun::lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Buc
     call.fragments.push_back({given.stretches[i], given.stretches[i], bucket.stretches[i]});
 }
 
+void PlanRun::begin_step() {
+  task_.reset();
+  order_.restart();
+}
+
 void PlanRun::end_step(std::exception_ptr error) {
   const OperationStatePtr pending = agreed_.front().pending;
   agreed_.pop_front();
-  task_.reset();
-  next_ = 0;
-  flagged_ = false;
+  begin_step();
   identity_.reset();
   ++steps_;
   if (error && feedback_) feedback_->undo_all();
@@ -220,10 +250,8 @@ void PlanRun::end_at(const std::vector<std::pair<std::string, std::uint64_t>>& s
 
 void PlanRun::drop() noexcept {
   if (task_) task_->abandon();
-  task_.reset();
   agreed_.clear();
-  next_ = 0;
-  flagged_ = false;
+  begin_step();
 }
 
 }  // namespace ringcomm

@@ -1,5 +1,5 @@
-// Runs a plan: reduces the buckets of each training step in a fixed order, on the plan's own
-// channel. The set gives it turns; Plan is the caller's side.
+// Runs a plan: reduces the parts of each training step, which are its buckets and the flags, in the
+// order of PartOrder, on the plan's own channel. The set gives it turns; Plan is the caller's side.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include "collectives/channel.hpp"
 #include "engine/in_flight.hpp"
 #include "engine/plans/low_rank.hpp"
+#include "engine/plans/part_order.hpp"
 #include "engine/plans/plan_input.hpp"
 
 namespace ringcomm {
@@ -25,7 +26,8 @@ struct PlanShape {
   Op op = Op::average;
   kernels::Scale pre, post;
   std::size_t items = 0;
-  std::string algorithm{};  // algorithm of its calls; "": chosen automatically
+  std::string algorithm{};   // algorithm of its calls; "": chosen automatically
+  bool by_priority = false;  // otherwise in their order. Needs items
 };
 
 // The worker's side of a plan. Only the worker uses it, except the parts marked otherwise.
@@ -59,16 +61,22 @@ class PlanRun {
 
  private:
   bool start_next();  // false: nothing can start
+  void end_task();
   struct Step {
     OperationStatePtr pending;
     bool joined;
   };
   bool has_placeholder() const { return agreed_.front().pending->is_placeholder; }
+  std::size_t flags() const { return shape_.buckets.size(); }  // part number of the flags
+  bool ready(std::size_t part) const;                          // on this rank
+  void start(std::size_t part);
   bool nothing_follows() const { return has_placeholder() || input.whole(); }  // no more buckets will be filled
   Call cached_call(const PlanBucket& bucket) const;                            // without the address of its data
-  Call bucket_call();
+  Call bucket_call(std::size_t number);
   void lay_out(Call& call, const PlanBucket& bucket, const PlanInput::Bucket& given) const;
+  Call numbers_call(std::vector<std::int32_t>& numbers, Op op, const char* name) const;
   Call flags_call();
+  void begin_step();  // prepares for the next step
   void end_step(std::exception_ptr error);
   void count(OperationState& step);
   Descriptor make_signature() const;
@@ -85,8 +93,9 @@ class PlanRun {
   std::unique_ptr<Feedback> feedback_;                    // null: no bucket has error feedback
   std::vector<std::unique_ptr<LowRankFactors>> factors_;  // by bucket; null: sent uncompressed
   std::deque<Step> agreed_;                               // the first one runs
-  std::size_t next_ = 0;
-  bool flagged_ = false;  // the flags of this step have been summed
+  PartOrder order_;
+  std::optional<std::size_t> part_;  // runs; none: the agreement on the next ones, or nothing
+  std::int64_t since_ns_ = 0;        // when it started
   std::vector<std::int32_t> flags_;
   std::shared_ptr<std::byte[]> identity_;  // input of the bucket that runs, if this rank contributes identities
   std::unique_ptr<Task> task_;

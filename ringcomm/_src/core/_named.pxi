@@ -3,7 +3,7 @@ cdef extern from "border/named.hpp":
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
                                                      size_t, cbool, vector[vector[size_t]], cbool)
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
-                                                               shared_ptr[CNode], int, string) except +translate nogil
+                                                               shared_ptr[CNode], int, string, cbool) except +translate nogil
 
 cdef extern from "engine/worker/queue.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCallQueue "ringcomm::CallQueue"(CSource):
@@ -103,7 +103,7 @@ cdef class Engine:
 
     def make_plan(
             self, int set_id, str name, buckets: Sequence[BucketShape], int op, double pre, double post,
-            size_t items, node: Node | None, int slot, str algorithm="") -> Plan:
+            size_t items, node: Node | None, int slot, str algorithm="", bint by_priority=False) -> Plan:
         cdef vector[CPlanBucket] all_buckets
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
@@ -114,7 +114,7 @@ cdef class Engine:
         made.worker = self.worker
         with nogil:
             made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,
-                                  c_algorithm)
+                                  c_algorithm, by_priority)
         return made
 
     def has_room_for_plan(self, int set_id) -> bool:

@@ -12,6 +12,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
         void ready(size_t, shared_ptr[CDeviceLocation]) except +translate
         shared_ptr[COperation] finish(vector[uint8_t]) except +translate
         cbool takes_stretches(size_t) except +translate
+        shared_ptr[COperation] part(size_t) except +translate
         void close() except +translate
 
 
@@ -38,6 +39,9 @@ cdef class Plan:
     def finish(self, bytes present not None) -> Operation:  # `counts` of the result: number of ranks that had each item
         cdef vector[uint8_t] items = present
         return Operation.wrap(self.it.get().finish(items), self.worker)
+
+    def part(self, size_t part) -> Operation:  # finishes with a bucket of the step begun last, or the counts
+        return Operation.wrap(self.it.get().part(part), self.worker)
 
     def feedback(self) -> Feedback | None:  # residuals of the plan's buckets; ValueError during a step
         cdef Feedback found = Feedback.__new__(Feedback)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.base import process
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.process import exits
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
@@ -50,6 +51,7 @@ def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
     True
     """
     session = process_set.session()
+    exits.complete()
     process_set.set_id()
     process.check_not_forked()
     everywhere = process_set is global_process_set

@@ -21,6 +21,7 @@ from ringcomm._src.platform.links import Link
 from ringcomm._src.platform.mpi_library import initialized
 from ringcomm._src.platform.mpi_link import MpiLink, require_alive
 from ringcomm._src.platform.threads_link import ThreadsLink, ThreadsWorld
+from ringcomm._src.process import exits
 
 __all__ = [
     "communicator",
@@ -170,6 +171,7 @@ def shutdown() -> None:
     """
     global _session
     if _session is not None and not process.in_child:
+        exits.complete()
         ending, _session = _session, None
         ending.end()
 

@@ -26,6 +26,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -53,6 +54,7 @@ class Watched(Protocol):
 
 
 _watched: dict[int, Watched] = {}
+completions: list[Callable[[], None]] = []  # complete what a binding has in flight
 
 
 def watch(watched: Watched) -> None:
@@ -77,6 +79,12 @@ def _install() -> None:
     _core.watch_exit(threading.main_thread().ident or 0)
     if sys.version_info < (3, 12):
         sys.exit = _exit  # type: ignore[assignment]
+
+
+def complete() -> None:
+    """Completes what bindings have in flight, before this rank joins, shuts down or ends."""
+    for one in completions:
+        one()
 
 
 def _exit(status: Any = None, /) -> None:
@@ -197,6 +205,7 @@ def _at_exit() -> None:
         return
     if status := _core.exit_status():
         end_job(f"sys.exit({status})", status)
+    complete()
     world = _all_ranks()
     accounts.report(0 if world is None else world.Get_rank())
     guardian.stop()

@@ -34,6 +34,7 @@ class Settings:
     process_set: Any
     limits: Limits
     algorithm: str | None = None  # None: RINGCOMM_ALGORITHM, or the core's choice
+    overlap_forward: bool = False
     units: Units = field(default_factory=Units, repr=False)  # units of the gradients, which a loss scale changes
     transforms: list[Any] = field(default_factory=list, repr=False)  # GradientTransforms, in order
     key: int = 0  # hash of the parameters' names and shapes (key_of)
@@ -75,7 +76,7 @@ class Settings:
         return (
             f"op {getattr(self.op, 'name', self.op)}, gradient_predivide_factor {self.predivide}, "
             f"compression {self._compression_text()}, sparse_as_dense {self.sparse_as_dense}, "
-            f"algorithm {self.algorithm}"
+            f"algorithm {self.algorithm}{', overlap_forward' if self.overlap_forward else ''}"
         )
 
     def _compression_text(self) -> str:

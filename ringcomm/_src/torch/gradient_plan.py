@@ -6,29 +6,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager, suppress
 
 import torch
 
 from ringcomm._src.base import errors
-from ringcomm._src.base.ops import Average, Sum, wire_code
-from ringcomm._src.base.wire_formats import PowerSGD, WireFormat
+from ringcomm._src.base.errors import HorovodInternalError
+from ringcomm._src.base.ops import Average, Sum
 from ringcomm._src.observe import timeline
-from ringcomm._src.torch import shared_gradients
-from ringcomm._src.torch.arguments import Settings, require_host
+from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.asynchronous import operations
-from ringcomm._src.torch.bucket_device_memory import memory_on
-from ringcomm._src.torch.buckets import Bucket
-from ringcomm._src.torch.compression import is_builtin
+from ringcomm._src.torch.bucket_layout import BucketLayout
 from ringcomm._src.torch.gradient_transforms import GradientTransform
 from ringcomm._src.torch.named_gradients import NamedGradients
 from ringcomm._src.torch.residuals import PlanResiduals
 from ringcomm._src.torch.slices import FlatSlice, Slice
 from ringcomm._src.torch.slot import HANDED_OVER, SPLIT, Slot
-from ringcomm._src.training.bucket_limits import assign, resolve_auto
 from ringcomm._src.training.plan_agreement import Agreement
-from ringcomm._src.training.plans import BucketShape, BucketWire, Flags, LowRank, Presence, StepPlan
+from ringcomm._src.training.plans import Flags, Outcome, Presence, StepPlan
 
 
 class GradientPlan:
@@ -47,27 +44,25 @@ class GradientPlan:
         """Makes the plan after `steps` steps. `residual`: residuals of the previous plan."""
         self._settings = settings
         self.slots = list(slots)  # index = item of the plan
-        together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in self.slots))
-        formats = [settings.format_of(slot.name, slot.parameter) for slot in self.slots]
-        resolved = {wire: resolve_auto(wire, settings.process_set, together) for wire in set(formats)}
-        self._formats = [resolved[wire] for wire in formats]
         sparse = list(itertools.compress(self.slots, agreed.sparse_dims))
-        self._sparse = set() if settings.sparse_as_dense else set(sparse)
-        self._buckets = self._make_buckets(agreed.order)
+        layout = BucketLayout(settings, self.slots, set() if settings.sparse_as_dense else set(sparse), agreed)
+        self._buckets = layout.buckets
         self._left: list[int] = []  # by bucket: gradients not handed over yet
         self._by_name = NamedGradients(settings, sparse)
         self._plan = StepPlan(
             settings.process_set,
             (settings.number, generation),
             name,
-            [self._shape(bucket, steps) for bucket in self._buckets],
+            layout.shapes(steps),
             len(self.slots),
             settings.op,
             settings.scales(),
-            settings.algorithm or self._algorithm(),
+            settings.algorithm or layout.algorithm(),
+            layout.pieces,
         )
-        scales = settings.scales()[0], settings.residual_scale()
-        self.residuals = PlanResiduals(self._plan.feedback(), self.slots, self._buckets, residual or {}, *scales)
+        scales, feedback = (settings.scales()[0], settings.residual_scale()), self._plan.feedback()
+        self._has_feedback = feedback is not None
+        self.residuals = PlanResiduals(feedback, self.slots, self._buckets, residual or {}, *scales)
         self._transforms: list[GradientTransform] = [*settings.transforms, self.residuals]
         self._lay_out()
         # Items in the order of synchronize(): those of the buckets, then those without a bucket.
@@ -75,45 +70,12 @@ class GradientPlan:
         self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
         self._members = set(self.slots)
         names = [[self.slots[item].name for item in bucket.items] for bucket in self._buckets]
-        timeline.describe({f"plan/{name}/{number}": members for number, members in enumerate(names)})
+        buckets = range(len(names)) if layout.pieces is None else [piece.bucket for piece in layout.pieces]
+        timeline.describe({f"plan/{name}/{number}": names[bucket] for number, bucket in enumerate(buckets)})
         self.in_step = False
+        self.in_flight: set[int] = set()  # buckets of the step that `run` has left in flight
+        self._ranks_with: list[int] = []
         self.aliased = False  # a script references memory of gradients that it has not cleared
-
-    def _make_buckets(self, order: Sequence[int]) -> list[Bucket]:
-        if not is_builtin(self._settings.compression):
-            return []
-        parameters = [slot.like for slot in self.slots]
-        assignment = assign(
-            [item for item in order if self.slots[item] not in self._sparse],
-            [p.numel() * p.element_size() for p in parameters],
-            [(p.dtype, wire, p.device) for p, wire in zip(parameters, self._formats, strict=True)],
-            self._groups(),
-            self._settings.limits,
-        )
-        shared, node = shared_gradients.is_enabled(self._settings.process_set), self._settings.process_set.node
-        return [
-            Bucket.cut(items, parameters, shared, memory_on(parameters[items[0]].device, node)) for items in assignment
-        ]
-
-    def _shape(self, bucket: Bucket, steps: int) -> BucketShape:
-        wire, low_rank = self._formats[bucket.items[0]], LowRank()
-        if isinstance(wire, PowerSGD):
-            require_host(wire, self.slots[bucket.items[0]].parameter)
-            matrices = bucket.matrices([slot.like for slot in self.slots])
-            low_rank = LowRank(wire.rank, wire.warm_start, matrices)
-        return bucket.shape(self._wire(wire, steps), low_rank)
-
-    @staticmethod
-    def _wire(wire: WireFormat | torch.dtype | None, steps: int) -> BucketWire:
-        if not isinstance(wire, WireFormat):
-            return BucketWire(wire_code(wire))
-        left = max(0, wire.warmup_steps - steps)
-        return BucketWire(wire.code, wire.error_feedback, wire.warmup_format().code if left else 0, left)
-
-    def _algorithm(self) -> str | None:
-        """Returns an algorithm that sends messages within hosts too if a format needs it, or None."""
-        everywhere = any(isinstance(wire, WireFormat) and wire.everywhere for wire in self._formats)
-        return "round_robin" if everywhere else None
 
     def _lay_out(self) -> None:
         parameters, node = [slot.like for slot in self.slots], self._settings.process_set.node
@@ -123,16 +85,6 @@ class GradientPlan:
         for item, slot in enumerate(self.slots):
             slot.slice = slices.get(item)
         self._in_flats = [(slot, slot.slice) for slot in self.slots if isinstance(slot.slice, FlatSlice)]
-
-    def _groups(self) -> list[Hashable | None]:
-        """Returns the group of each item; None: no group."""
-        groups, count = self._settings.groups, len(self.slots)
-        if groups is None:
-            return [None] * count
-        if isinstance(groups, int):
-            return [item * groups // max(count, groups) for item in range(count)]
-        of = {id(parameter): number for number, group in enumerate(groups) for parameter in group}
-        return [of.get(id(slot.parameter)) for slot in self.slots]
 
     def usable(self) -> bool:
         """Returns False once ``shutdown()`` has been called."""
@@ -147,7 +99,7 @@ class GradientPlan:
 
     def abandon(self) -> None:
         """Requests that the plan be closed once all ranks have abandoned it."""
-        self._plan.abandon(None if not self.in_step else self._memory())
+        self._plan.abandon(self._memory() if self.in_step or self.in_flight else None)
 
     def _memory(self) -> list[object]:
         """Returns the memory that the core and other ranks may be reading or writing."""
@@ -202,10 +154,11 @@ class GradientPlan:
             bucket.ready(self._plan, number)
         return has_gradient
 
-    def run(self, skip: AbstractSet[Slot], mine: Flags) -> Flags:
+    def run(self, skip: AbstractSet[Slot], mine: Flags, ahead: bool = False) -> Flags:
         """Reduces the other gradients except those in `skip`. Sets ``.grad`` if `mine.kept`.
 
         `mine`: this rank's flags; `split` is set here. Returns the number of ranks with each flag.
+        `ahead`: buckets may still be `in_flight` then, if nothing in this step needs all of them.
         """
         self.begin()
         present = Presence(len(self.slots))
@@ -222,11 +175,14 @@ class GradientPlan:
                 bucket.ready(self._plan, number)
         rests = {slot: slot.parameter.grad for slot in self.slots if slot.state == SPLIT and mine.kept}
         self.in_step = False
-        try:
-            ranks_with, ranks_with_sparse, flags = self._plan.finish(present, mine._replace(split=bool(rests)))
-        except Exception:
-            self._plan.keep(self._memory())
-            raise
+        with self._memory_kept():
+            self._plan.send_rest(present, mine._replace(split=bool(rests)))
+            if ahead and not skip and self._plan.by_priority:
+                outcome = self._plan.wait_for_counts()
+                if self._is_plain(outcome):
+                    self.in_flight, self._ranks_with = set(range(len(self._buckets))), outcome.present
+                    return outcome.flags
+            ranks_with, ranks_with_sparse, flags = self._plan.wait()
         for bucket in self._buckets:
             bucket.memory.join()
         self._undo_unused(ranks_with, flags)
@@ -239,15 +195,66 @@ class GradientPlan:
                 slot.parameter.grad = gradient
             for item, slot in enumerate(self.slots):
                 if slot.slice is not None and slot not in skip and ranks_with[item]:
-                    slot.deliver(ranks_with_sparse[item] > 0)
-                    for transform in self._transforms:
-                        transform.delivered(slot)
+                    self._deliver(slot, ranks_with_sparse[item] > 0)
             if flags.split:
                 self._add_rests(rests)
         for slot in self.slots:
             if slot.slice is not None:
                 slot.slice.release()
         return flags
+
+    def _deliver(self, slot: Slot, sparse: bool = False) -> None:
+        slot.deliver(sparse)
+        for transform in self._transforms:
+            transform.delivered(slot)
+
+    @contextmanager
+    def _memory_kept(self) -> Iterator[None]:
+        """Keeps the memory of the step if it fails."""
+        try:
+            yield
+        except Exception:
+            self.in_flight = set()
+            self._plan.keep(self._memory())
+            raise
+
+    def _is_plain(self, outcome: Outcome) -> bool:
+        """Returns True if nothing but buckets is missing for this step. Equal on all ranks."""
+        present, sparse, flags = outcome
+        named = any(slot.slice is None and count for slot, count in zip(self.slots, present, strict=True))
+        undone = self._has_feedback and 0 in present
+        return not named and not any(sparse) and not undone and flags == Flags(kept=flags.kept)
+
+    def is_by_priority(self) -> bool:
+        return self._plan.by_priority
+
+    def bucket_of(self, slot: Slot) -> int:
+        assert slot.slice is not None
+        return slot.slice.bucket
+
+    def take(self, bucket: int) -> None:
+        """Waits for a bucket that is in flight. Sets ``.grad`` of its parameters, as `run` does."""
+        with self._memory_kept():
+            self._plan.wait_for_bucket(bucket)
+        self.in_flight.discard(bucket)
+        for item in self._buckets[bucket].items:
+            slot = self.slots[item]
+            if self._ranks_with[item]:
+                self._deliver(slot)
+            assert slot.slice is not None
+            slot.slice.release()
+
+    def end(self) -> None:
+        """Ends a step, all buckets of which have been taken."""
+        with self._memory_kept():
+            self._plan.wait()
+
+    def drop(self) -> None:
+        """Waits for buckets in flight, or for their failure, and drops the results."""
+        if self.in_flight:
+            self.in_flight = set()
+            with suppress(HorovodInternalError), self._memory_kept():
+                self._plan.wait()
 
     def _undo_unused(self, ranks_with: Sequence[int], flags: Flags) -> None:
         """Restores the residuals of gradients that were sent but are not used."""

@@ -1,21 +1,21 @@
 """DistributedOptimizer: makes the step of an optimizer use the gradients of all ranks.
 
-`arguments` checks the arguments, `reducer` or `adasum_optimizer` reduces, `wrapped` subclasses.
+`arguments` checks the arguments. `reducing_optimizer`, `adasum_optimizer`, `relaxed.delayed` or
+`overlap.optimizer` has the steps, and `wrapped` subclasses the optimizer.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ringcomm._src.algorithms.registry import require_known
-from ringcomm._src.base.ops import Adasum, Average, Max
+from ringcomm._src.base.ops import Adasum, Average
 from ringcomm._src.compression.compression import resolved
 from ringcomm._src.named.process_sets import global_process_set
-from ringcomm._src.torch import loss_scaling, residuals
 from ringcomm._src.torch.adasum_optimizer import DeltaReducer, DistributedAdasumOptimizer
 from ringcomm._src.torch.arguments import (
     Settings,
@@ -27,134 +27,16 @@ from ringcomm._src.torch.arguments import (
     require_host,
     warn_of_unused,
 )
-from ringcomm._src.torch.autograd import with_gradients as operations
-from ringcomm._src.torch.closures import TakesClosures
 from ringcomm._src.torch.compression import Compression, format_of, is_lossy
 from ringcomm._src.torch.gradient_transforms import MomentumCorrection
+from ringcomm._src.torch.overlap.optimizer import OverlappedOptimizer, check_separable
 from ringcomm._src.torch.reducer import GradientReducer
+from ringcomm._src.torch.reducing_optimizer import _DistributedOptimizer
 from ringcomm._src.torch.relaxed.delayed import delayed_optimizer
-from ringcomm._src.torch.wrapped import MARK, delegating_step, require_closure, wrapped
-from ringcomm._src.training.bucket_limits import bucket_limits
+from ringcomm._src.torch.wrapped import MARK, wrapped
+from ringcomm._src.training.bucket_limits import bucket_limits, limits_of_pieces
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
-
-
-class _DistributedOptimizer(TakesClosures):
-    """Base class that DistributedOptimizer adds to the optimizer's class to reduce gradients."""
-
-    def synchronize(self) -> None:
-        """Waits until every parameter's ``.grad`` is the reduced gradient."""
-        self._follow_groups()
-        if self._reducer is not None:
-            self._reducer.synchronize()
-        self._synchronized = True
-
-    @delegating_step
-    def step(self, closure: Callable[[], Any] | None = None, grad_scaler: Any = None, **kwargs: Any) -> Any:
-        """Reduces the gradients, then takes the optimizer's step.
-
-        Gradients from before a ``closure`` are reduced first, then those of each of its calls.
-        ``GradScaler.step`` passes ``grad_scaler``. If any rank has an overflow, all skip the step.
-        """
-        if grad_scaler is not None:
-            return self._scaled_step(grad_scaler, **kwargs)
-        require_closure(closure)
-        if not self._should_synchronize:
-            self._synchronized = False
-            return self._base.step(self, self._evaluating(closure), **kwargs)
-        if self._synchronized:
-            warnings.warn(
-                "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): the gradients are "
-                "reduced again, which costs time.",
-                stacklevel=2,
-            )
-        if closure is None:
-            self.synchronize()
-            self._synchronized = False
-            return self._base.step(self, **kwargs)
-        self._synchronized = self._reduced_anywhere()
-        result = self._base.step(self, self._evaluating(closure), **kwargs)
-        self._synchronized = False
-        return result
-
-    def _reduced_anywhere(self) -> bool:
-        """Reduces gradients that precede a closure, if any rank has some. Returns True if so."""
-        if self._reducer is None:
-            return False
-        mine = torch.tensor([self._reducer.has_gradients()], dtype=torch.int32)
-        name = f"{self._reducer.settings.name}.before_closure"
-        found = bool(operations.allreduce_(mine, name=name, op=Max, process_set=self.process_set))
-        if found:  # the optimizer may use them before it calls the closure
-            self.synchronize()
-        return found
-
-    def _waits_for_reduction(self) -> bool:
-        """Returns True if step() would reduce gradients."""
-        if self._reducer is None or not self._should_synchronize:
-            return False
-        return not self._synchronized or self._reducer.has_gradients()
-
-    @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """Makes torch.amp.GradScaler leave unscaling and overflows to step()."""
-        return self._waits_for_reduction() or bool(vars(self).get("_step_supports_amp_scaling"))
-
-    def _scaled_step(self, scaler: Any, **kwargs: Any) -> Any:
-        if self._waits_for_reduction():
-            assert self._reducer is not None
-            unscaled = loss_scaling.is_unscaled(scaler, self)
-            self._reducer.settings.units.follow((lambda: 1.0) if unscaled else scaler.get_scale)
-            if unscaled:
-                self._reducer.record_changes()
-            self.synchronize()
-            if unscaled:
-                loss_scaling.share_overflow(self, scaler, self._reducer.settings.name, self.process_set)
-        self._synchronized = False
-        undo = self._reducer.undo if self._reducer is not None else lambda: None
-        return loss_scaling.step_if_finite(self, scaler, lambda: self._base.step(self, **kwargs), undo)
-
-    def compression_state_dict(self) -> dict[str, torch.Tensor]:
-        """Returns the residuals of error feedback so far: float32 tensors by parameter name.
-
-        Units are those of reduced gradients, without a loss scale. Collective; call it between
-        steps. The state may be loaded on any number of ranks. Training then continues as if it had
-        not been interrupted, except for rounding. A job of one rank ignores the state.
-        """
-        return {} if self._reducer is None else residuals.sum_over_ranks(self._reducer)
-
-    def load_compression_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Loads `compression_state_dict`'s residuals. Collective; call it between steps.
-
-        Raises
-        ------
-        ValueError
-            A name is not that of a compressed parameter, or the number of elements differs.
-        """
-        if self._reducer is not None:
-            residuals.restore(self._reducer, state)
-
-    def compression_stats(self) -> list[dict[str, Any]]:
-        """Returns a dict for each bucket with error feedback. Call it between steps.
-
-        The keys are ``bucket``, ``elements``, and ``residual`` (a norm). Traffic is in `stats()`.
-        """
-        return [] if self._reducer is None else self._reducer.norms()
-
-    def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Calls the optimizer's ``zero_grad``.
-
-        After backward without ``step()``, it drops gradients in flight: call it on all ranks.
-        """
-        if self._reducer is not None:
-            self._reducer.discard()
-        self._base.zero_grad(self, *args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        if self._reducer is not None:
-            self._reducer.discard()
-        self._synchronized = False
-        self._should_synchronize = True
-        self._base.load_state_dict(self, *args, **kwargs)
 
 
 def DistributedOptimizer(
@@ -170,6 +52,7 @@ def DistributedOptimizer(
     process_set: Any = global_process_set,
     algorithm: str | None = None,
     delay: int = 0,
+    overlap_forward: bool = False,
 ) -> Any:
     """Returns an optimizer that steps on gradients reduced over all ranks.
 
@@ -221,6 +104,15 @@ def DistributedOptimizer(
         (Pipe-SGD, arXiv:1811.03619). This hides communication that takes no longer than
         computation. It needs a lower learning rate, ``finish()`` at the end, Average or Sum, dense
         gradients, and ``compression`` none, fp16 or bf16.
+    overlap_forward : bool
+        True: ``step()`` does not wait for all gradients. The next forward pass waits for those of a
+        parameter when it uses the parameter first, and gradients are reduced in this order, big
+        ones in pieces. The results are those of False, bit for bit. It saves time if reductions
+        take a large part of a step, as between hosts (docs/tuning.md). It needs a model in CPU
+        memory, and one of torch.optim's SGD, Adam, AdamW, Adagrad, Adadelta, Adamax, NAdam, RAdam,
+        RMSprop, Rprop and ASGD. Clear gradients with the optimizer's ``zero_grad()``: the model's
+        waits for all gradients, as does a step with ``synchronize()``, a GradScaler, a closure,
+        hooks of ``step()`` or sparse gradients.
 
     Returns
     -------
@@ -257,6 +149,7 @@ def DistributedOptimizer(
             "algorithm": algorithm,
             "gradient_predivide_factor": None if gradient_predivide_factor == 1.0 else gradient_predivide_factor,
             "backward_passes_per_step": None if backward_passes_per_step == 1 else backward_passes_per_step,
+            "overlap_forward": overlap_forward or None,
         }
         return delayed_optimizer(optimizer, named_parameters, compression, op, process_set, delay, refused)
     if gradient_predivide_factor != 1.0 and op != Average:
@@ -267,6 +160,8 @@ def DistributedOptimizer(
         require_known("allreduce", algorithm)
         if op == Adasum:
             raise ValueError(f"op=Adasum cannot be combined with algorithm={algorithm!r}")
+    if overlap_forward and op == Adasum:
+        raise ValueError("op=Adasum cannot be combined with overlap_forward=True")
     process_set.session()  # raises if the set is not in use
     if num_groups != 0:
         warnings.warn("num_groups is deprecated: use groups", DeprecationWarning, stacklevel=2)
@@ -275,6 +170,8 @@ def DistributedOptimizer(
     warn_of_unused(compression, names)
     check_groups(groups)
     check_compression(compression, op)
+    if overlap_forward:
+        check_separable(optimizer, names)
     for name, parameter in names:
         require_host(format_of(compression, name, parameter), parameter)  # format_of checks the format first
     distributed = process_set.included() and process_set.size() > 1
@@ -285,7 +182,8 @@ def DistributedOptimizer(
             stacklevel=2,
         )
     adasum = op == Adasum and distributed
-    made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else _DistributedOptimizer)
+    reducing = OverlappedOptimizer if overlap_forward else _DistributedOptimizer
+    made = wrapped(optimizer, DistributedAdasumOptimizer if adasum else reducing)
     made._parameter_names = {p: name for name, p in names}
     made.backward_passes_per_step = backward_passes_per_step
     made.op = op
@@ -302,8 +200,9 @@ def DistributedOptimizer(
             groups,
             sparse_as_dense,
             process_set,
-            bucket_limits(),
+            limits_of_pieces(p.numel() * p.element_size() for _, p in names) if overlap_forward else bucket_limits(),
             algorithm,
+            overlap_forward,
             key=key_of(names),
         )
         if is_lossy(compression):

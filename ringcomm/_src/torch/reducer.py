@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,10 +32,12 @@ from ringcomm._src.torch.in_flight import GradientInFlight, WatchedGradient
 from ringcomm._src.torch.named_gradients import reduce_by_name
 from ringcomm._src.torch.replicas import ReplicaCheck
 from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, SPLIT, Slot
+from ringcomm._src.training.pieces import UNUSED
 from ringcomm._src.training.plan_agreement import Agreement, ParameterFacts, agree
 from ringcomm._src.training.plans import DROPPED, KEPT, StepPlan
 
 WATCHED_STEPS = 2  # steps before hooks send anything
+ORDER_TRIALS = 3
 
 
 class GradientReducer(HookedParameters):
@@ -52,6 +54,11 @@ class GradientReducer(HookedParameters):
         self._fired = 0
         self._changed = False  # gradients in flight were changed by the script
         self._first: Slot | None = None  # first slot handed over during backward in this step
+        self.used: dict[int, int] = {}  # by id of a parameter: place in the order of use in the forward pass
+        self._order_trials = 0  # number of plans that were requested to be by priority
+        # Called before backward writes the gradient of a slot, while gradients of the last step are
+        # in flight.
+        self.before_backward: Callable[[Slot], None] | None = None
         super().__init__(parameters)
 
     def __del__(self) -> None:
@@ -62,6 +69,8 @@ class GradientReducer(HookedParameters):
 
     # ---- during backward ---------------------------------------------------------------------------------------------
     def before_gradient(self, slot: Slot) -> None:
+        if self.before_backward is not None:
+            self.before_backward(slot)
         if self._first is not None and self._cleared():
             self._cancel_sent()
         if slot.state != HANDED_OVER or not slot.will_accumulate():
@@ -114,6 +123,12 @@ class GradientReducer(HookedParameters):
                 slot.watch.record(gradient)
                 slot.mark(gradient, GradientInFlight)
 
+    def wants_order(self) -> bool:
+        """Returns True if the next plan is to be by priority, which needs the order of use."""
+        if not self.settings.overlap_forward or self._plan is None or self._order_trials == ORDER_TRIALS:
+            return False
+        return not self._plan.is_by_priority()
+
     def has_gradients(self) -> bool:
         """Returns True if there were gradients since the last reduction."""
         return self._fired > 0
@@ -150,8 +165,12 @@ class GradientReducer(HookedParameters):
             self.restart()
 
     # ---- the end of a step -------------------------------------------------------------------------------------------
-    def synchronize(self) -> None:
-        """Sends the rest, waits, and sets ``.grad`` of parameters with a gradient on any rank."""
+    def synchronize(self, ahead: bool = False) -> GradientPlan | None:
+        """Sends the rest, waits, and sets ``.grad`` of parameters with a gradient on any rank.
+
+        `ahead`: may leave gradients in flight. It then returns the plan: call its `take` for each
+        bucket, and then `end`. The caller also restarts the slots.
+        """
         self.refuse_capture()
         self.claim()
         if self._cleared():
@@ -161,6 +180,8 @@ class GradientReducer(HookedParameters):
         self.retire(other)
         self.hook_new()
         wants_new_plan = self._plan is None or self._slots != self._plan.slots
+        if self._steps > WATCHED_STEPS and self.wants_order():
+            wants_new_plan, self._order_trials = True, self._order_trials + 1
         reduced: set[Slot] = set()
         flags = KEPT
         try:
@@ -171,7 +192,7 @@ class GradientReducer(HookedParameters):
                     compares=self.replicas.due,
                     late=not self._send_early,
                 )
-                flags = self._plan.run(other, mine)
+                flags = self._plan.run(other, mine, ahead and self.exclusive)
                 wants_new_plan = flags.wants_new_plan > 0
                 self._send_early = flags.late == 0  # equal on all ranks: they send equally early
                 reduced = set(self._plan.slots) - other
@@ -182,6 +203,9 @@ class GradientReducer(HookedParameters):
                 self._make_plan(reduced)
             self.replicas.step(self._slots, flags.compares > 0)
             self._steps += 1
+            if self._plan is not None and self._plan.in_flight:
+                return self._plan
+            return None
         except HorovodInternalError:
             self._send_early = False  # the script that caused this may do it again
             raise
@@ -229,7 +253,7 @@ class GradientReducer(HookedParameters):
             )
 
     def _describe(self, slot: Slot) -> ParameterFacts:
-        seen = slot.describe()
+        seen = slot.describe()._replace(used=self.used.get(id(slot.parameter), UNUSED))
         wire = self.settings.format_of(slot.name, slot.parameter)
         return seen if wire is None else seen._replace(text=f"{seen.text}, sent as {format_text(wire)}")
 
@@ -267,4 +291,5 @@ class GradientReducer(HookedParameters):
 
     def restart(self) -> None:
         self._fired, self._changed, self._first = 0, False, None
-        super().restart()
+        if self._plan is None or not self._plan.in_flight:
+            super().restart()

@@ -6,12 +6,13 @@ The bindings call this module when they make a plan or reduce a list of gradient
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ringcomm._src.base.wire_formats import Auto, predicts_gain
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
+from ringcomm._src.training.pieces import piece_bytes
 
 logger = logging.getLogger("ringcomm")
 
@@ -28,6 +29,12 @@ def bucket_limits() -> Limits:
     """Returns the limits, at most the fusion size. Small buckets are sent early in backward."""
     fusion = global_process_set.session().config.fusion_bytes
     return Limits(bytes=min(Limits.bytes, fusion)) if fusion else Limits(first_bytes=1, bytes=1)
+
+
+def limits_of_pieces(nbytes: Iterable[int]) -> Limits:
+    """Returns limits for gradients of these sizes that run in pieces (`pieces`)."""
+    size = min(piece_bytes(sum(nbytes)), bucket_limits().bytes)
+    return Limits(first_bytes=size, bytes=size)
 
 
 def assign(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ringcomm._src.base import errors
 from ringcomm._src.named.agreement import exchange
 from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.training.pieces import UNUSED
 from ringcomm._src.training.plans import PlanId, abandoned_plans
 
 
@@ -23,6 +24,7 @@ class ParameterFacts(NamedTuple):
     text: str  # name, dtype and shape, which must be identical on all ranks
     fired: int  # index of its gradient in the order of the backward pass; -1: it had no gradient
     sparse_dim: int  # sparse dimensions of its sparse gradients; 0: it had none
+    used: int = UNUSED  # place in the order in which the forward pass used parameters first
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Agreement:
     abandoned_plans: list[PlanId]  # plans that every rank has abandoned
     complete: bool  # True if every rank takes part, because no rank has joined
     turn: int  # place of the plan in the order of the process set's `Turns`, in which all ranks make plans
+    used: list[int] | None = None  # places in the order of use on the first rank; None: not observed
 
 
 class _Row(NamedTuple):
@@ -44,6 +47,7 @@ class _Row(NamedTuple):
     fired: list[int]
     sparse_dims: list[int]
     abandoned: list[PlanId]
+    used: list[int]
 
     def packed(self) -> list[int]:
         return [
@@ -52,14 +56,16 @@ class _Row(NamedTuple):
             len(self.fired),
             *self.fired,
             *self.sparse_dims,
+            *self.used,
             *itertools.chain(*self.abandoned),
         ]
 
     @staticmethod
     def unpacked(numbers: list[int]) -> _Row:
         digest, turn, count, *rest = numbers
-        fired, dims, abandoned = rest[:count], rest[count : 2 * count], iter(rest[2 * count :])
-        return _Row(digest, turn, fired, dims, list(zip(abandoned, abandoned, strict=True)))
+        fired, dims, used = (rest[i * count : (i + 1) * count] for i in range(3))
+        abandoned = iter(rest[3 * count :])
+        return _Row(digest, turn, fired, dims, list(zip(abandoned, abandoned, strict=True)), used)
 
 
 def _digest(texts: Sequence[str]) -> int:
@@ -89,7 +95,9 @@ def agree(parameters: Sequence[ParameterFacts], settings: str, name: str, proces
     texts = [settings, *(parameter.text for parameter in parameters)]
     fired, dims = [parameter.fired for parameter in parameters], [parameter.sparse_dim for parameter in parameters]
     first = process_set.rank() == 0
-    mine = _Row(_digest(texts), process_set.turns.draw() if first else -1, fired, dims, abandoned_plans(process_set))
+    used = [parameter.used for parameter in parameters]
+    turn = process_set.turns.draw() if first else -1
+    mine = _Row(_digest(texts), turn, fired, dims, abandoned_plans(process_set), used)
     rows = [_Row.unpacked(row) for row in exchange(mine.packed(), name, process_set).values()]
     complete = len(rows) == process_set.size()
     if first and not complete:
@@ -108,6 +116,7 @@ def agree(parameters: Sequence[ParameterFacts], settings: str, name: str, proces
         sorted(set.intersection(*(set(row.abandoned) for row in rows))),
         complete,
         rows[0].turn,
+        rows[0].used if any(place != UNUSED for place in rows[0].used) else None,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ringcomm._src.core import _core
 from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.training.pieces import Piece
 
 logger = logging.getLogger("ringcomm")
 PlanId = tuple[int, int]  # number of the optimizer, number of the plan
@@ -112,21 +113,50 @@ class StepPlan:
         op: int,
         scales: tuple[float, float],
         algorithm: str | None = None,
+        pieces: Sequence[Piece] | None = None,
     ) -> None:
-        """Makes a plan for `items` gradients; some may be in no bucket. Collective."""
+        """Makes a plan for `items` gradients; some may be in no bucket. Collective.
+
+        `pieces`: the pieces of buckets (in host memory) by priority; None: buckets run in order.
+        """
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
+        self._buckets, self.by_priority = buckets, pieces is not None
+        whole = [Piece(number, 0, sum(bucket.stretches)) for number, bucket in enumerate(buckets)]
+        self._pieces = whole if pieces is None else pieces
+        self._pieces_of: list[list[int]] = [[] for _ in buckets]
+        for number, piece in enumerate(self._pieces):
+            self._pieces_of[piece.bucket].append(number)
         self._plan: _core.Plan = self._session.engine.make_plan(
-            *(process_set.set_id(), name, buckets, int(op), *scales),
+            *(process_set.set_id(), name, [self._shape_of(piece) for piece in self._pieces], int(op), *scales),
             *(2 * items + len(Flags._fields), node, self._slot),
             algorithm=process_set.algorithm("allreduce", algorithm) if algorithm else "",
+            by_priority=self.by_priority,
         )
         self.begin = self._plan.begin
-        self.ready = self._plan.ready
+        self.ready = self._plan.ready if pieces is None else self._ready_pieces
         self.ready_at = self._plan.ready_at  # (bucket, order): for a bucket on a device
-        self.takes_stretches = self._plan.takes_stretches  # (bucket): True if its stretches may be at any address
+        # (bucket): True if its stretches may be at any address
+        self.takes_stretches = self._plan.takes_stretches if pieces is None else self._takes_stretches
+        # (bucket, stretch, address): call it before the bucket is ready
+        self.place = self._plan.place if pieces is None else self._place_pieces
         self.feedback = self._plan.feedback  # the residuals of its encoders; call it between steps only
-        self.place = self._plan.place  # (bucket, stretch, address): call it before the bucket is ready
+        self._operation: _core.Operation | None = None
+
+    def _shape_of(self, piece: Piece) -> BucketShape:
+        shape = self._buckets[piece.bucket]
+        return shape if piece.elements == sum(shape.stretches) else shape._replace(stretches=[piece.elements])
+
+    def _ready_pieces(self, bucket: int) -> None:
+        for piece in self._pieces_of[bucket]:
+            self._plan.ready(piece)
+
+    def _takes_stretches(self, bucket: int) -> bool:
+        return self._plan.takes_stretches(self._pieces_of[bucket][0])
+
+    def _place_pieces(self, bucket: int, stretch: int, address: int) -> None:
+        for piece in self._pieces_of[bucket]:
+            self._plan.place(piece, stretch, address + self._pieces[piece].offset)
 
     @staticmethod
     def fits(process_set: ProcessSet) -> bool:
@@ -146,7 +176,30 @@ class StepPlan:
 
     def finish(self, present: Presence, flags: Flags) -> Outcome:
         """Sends the rest of the step, and blocks until all of the step is done."""
-        operation = self._plan.finish(present.with_flags(flags))
+        self.send_rest(present, flags)
+        return self.wait()
+
+    def send_rest(self, present: Presence, flags: Flags) -> None:
+        """Sends the rest of the step."""
+        self._operation = self._plan.finish(present.with_flags(flags))
+
+    def wait(self) -> Outcome:
+        """Blocks until all of the step is done."""
+        assert self._operation is not None
+        return self._outcome(self._operation)
+
+    def wait_for_counts(self) -> Outcome:
+        """Blocks until the outcome of a step by priority is known. Buckets may still be in flight."""
+        return self._outcome(self._plan.part(len(self._pieces)))
+
+    def wait_for_bucket(self, bucket: int) -> None:
+        """Blocks until the bucket is reduced. Call it after `wait_for_counts`."""
+        for piece in self._pieces_of[bucket]:
+            part = self._plan.part(piece)
+            part.wait()
+            part.check()
+
+    def _outcome(self, operation: _core.Operation) -> Outcome:
         operation.wait()
         operation.check()
         counts, items = operation.counts, self._items

@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).resolve().parent
 import mpi_case  # noqa: E402
 from elastic_digits import SAMPLES  # noqa: E402
@@ -16,7 +18,11 @@ PROGRAM = ROOT / "tests" / "support" / "elastic_digits.py"
 STEPS = 24
 
 
-def test_a_rank_is_lost_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("overlap", ["", pytest.param("1", marks=pytest.mark.slow)])
+def test_a_rank_is_lost_in_the_middle_of_an_epoch(
+    overlap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIGITS_OVERLAP", overlap)
     words = ["-m", "ringcomm", "run", "-np", "3", "--min-np", "2", sys.executable, PROGRAM, tmp_path, STEPS, "1:8"]
     done = run(words, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

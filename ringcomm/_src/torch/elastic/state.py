@@ -19,6 +19,7 @@ from ringcomm._src.torch.elastic import packing  # noqa: F401  registers the pac
 from ringcomm._src.torch.elastic.sampler import ElasticSampler
 from ringcomm._src.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from ringcomm._src.torch.kind import device_module
+from ringcomm._src.torch.overlap.optimizer import abandon_steps
 
 
 class StateHandler:
@@ -101,6 +102,10 @@ class ModelStateHandler(_WithStateDict):
     >>> model.weight.item()
     0.0
     """
+
+    def put_back(self, contents: Any) -> None:
+        abandon_steps(self.value.parameters())
+        super().put_back(contents)
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)

@@ -14,13 +14,14 @@ void plans(int size, std::uint64_t seed) {
     Rank r(hub, rank, size);
     Random random(seed + static_cast<std::uint64_t>(rank));
     std::vector<std::vector<std::int32_t>> data(kBuckets);
-    for (int made = 0; made < 2; ++made) {  // closed, and created again under the same name
+    for (const bool by_priority : {false, false, true, true}) {
+      // closed, and created again under the same name
       std::vector<PlanBucket> buckets;
       for (std::size_t b = 0; b < kBuckets; ++b) {
         data[b].resize(b * 50);
         buckets.push_back({DType::int32, data[b].size(), data[b].data()});
       }
-      const auto plan = r.engine->make_plan(0, "model", buckets, Op::sum, {}, {}, kItems, nullptr, 0);
+      const auto plan = r.engine->make_plan(0, "model", buckets, Op::sum, {}, {}, kItems, nullptr, 0, {}, by_priority);
       CHECK(thrown([&] { r.engine->make_plan(0, "model", {}, Op::sum, {}, {}, 0, nullptr, 0); }) == ErrorKind::invalid);
       for (int step = 0; step < 20; ++step) {
         if (below(random, 2)) plan->begin();
@@ -36,12 +37,19 @@ void plans(int size, std::uint64_t seed) {
         for (std::size_t i = 0; i < kItems; ++i)
           present[i] = static_cast<std::uint8_t>((i + static_cast<std::size_t>(rank)) % 3 == 0);
         const Op_ op = plan->finish(present);
+        const std::int32_t ranks = size * (size - 1) / 2;
+        if (by_priority) {
+          const Op_ flags = plan->part(kBuckets);
+          CHECK(!r.outcome(flags) && flags->counts.size() == kItems);
+          const std::size_t bucket = below(random, kBuckets);
+          CHECK(!r.outcome(plan->part(bucket)));
+          check_data(data[bucket], ranks + step * size);
+        }
         const auto error = r.outcome(op);
         CHECK(!error && !r.outcome(beside));
-        const std::int32_t ranks = size * (size - 1) / 2;
         check_data(other, ranks);
         for (std::size_t b = 0; b < kBuckets; ++b) {
-          CHECK(plan->bucket_done(b));
+          CHECK(by_priority || plan->bucket_done(b));
           check_data(data[b], ranks + step * size);
         }
         for (std::size_t i = 0; i < kItems; ++i) {

@@ -23,7 +23,12 @@ STARTERS = {"mpi_case", "launching", "script_checks"}  # modules with functions 
 # runs them, `make test-openmpi` does not.
 ONE_MPI = [
     *("bindings/horovod_scripts", "bindings/scripts", "gpu", "ranks/test_docstring_examples.py"),
-    *("ranks/test_examples.py", "unit/cli", "unit/test_benchmarks.py"),
+    *("ranks/test_examples.py", "unit/algorithms/test_tuning.py", "unit/base", "unit/cli", "unit/decentralized"),
+    *(
+        "unit/test_benchmarks.py",
+        "unit/launch/test_as_horovod.py",
+        "bindings/torch_distributed/test_parallel_examples.py",
+    ),
 ]
 TESTS = Path(__file__).resolve().parent
 

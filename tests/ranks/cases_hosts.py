@@ -184,7 +184,9 @@ def torch_distributed() -> None:
     dist.barrier()
 
 
-CASES = {case.__name__: case for case in (named, ordered, messages, torch_wrapped, relaxed, torch_distributed)}
+CASES = {
+    case.__name__: case for case in (named, ordered, messages, torch_wrapped, overlapped, relaxed, torch_distributed)
+}
 
 if __name__ == "__main__":
     os.environ.setdefault("XDG_CACHE_HOME", tempfile.mkdtemp())

@@ -22,7 +22,7 @@ SLOW = {
     *(("jax", "cases_jax,cases_jax_transforms", ranks) for ranks in (1, 3, 5)),
     ("tensorflow", "cases_keras", 3),
     ("torch", "cases_keras", 2),
-    *((backend, "cases_elastic_states,cases_elastic_callbacks", 2) for backend in ("torch", "jax")),
+    *((backend, "cases_elastic_states,cases_elastic_callbacks", 2) for backend in ("tensorflow", "torch", "jax")),
 }
 JOBS = [  # backend, cases, numbers of ranks
     ("tensorflow", "cases_tensorflow", (1, 2, 3, 5)),

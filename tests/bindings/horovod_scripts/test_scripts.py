@@ -104,7 +104,9 @@ def run_elastic(folder: Path, name: str, *arguments: str) -> str:
     return output_of(words, folder)
 
 
-@pytest.mark.parametrize("kill", [[], ["--kill", "2", "4"]], ids=["whole", "killed"])
+@pytest.mark.parametrize(
+    "kill", [pytest.param([], id="whole", marks=pytest.mark.slow), pytest.param(["--kill", "2", "4"], id="killed")]
+)
 def test_elastic_classifier(tmp_path: Path, kill: list[str]) -> None:
     output = run_elastic(tmp_path, "elastic_classifier", *kill)
     assert numbers(output, "accuracy")[0] > 0.8 and "ranks agree" in output, output

@@ -27,7 +27,7 @@ REFUSED = {
 TORCH = Judge("torch", programs(), REFUSED)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_drawn_scripts(ranks: int) -> None:
     """Runs the same scripts each time."""
     TORCH.draws(ranks, 50, derandomize=True, database=None)

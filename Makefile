@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 WERROR ?= OFF
 # Number of test files that run in parallel. Many tests only wait, so it may exceed the cores.
 WORKERS ?= 2
-# Files in their order: the bindings, whose jobs take longest, are first.
+# Files in their order: the bindings are first, because their jobs take longest.
 PYTEST = pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests that `make test-openmpi` runs; tests/conftest.py sets these marks.
 OPENMPI_TESTS ?= mpi and not one_mpi and not slow

@@ -400,7 +400,8 @@ def unseen(folder):
     def step():
         plan.begin()
         plan.ready(0)
-        plan.finish(plans.Presence(1), plans.KEPT)
+        plan.send_rest(plans.Presence(1), plans.KEPT)
+        plan.wait()
 
     step()
     if ringcomm.rank() == BAD:

@@ -41,7 +41,8 @@ std::vector<std::int32_t>* PartOrder::agree(const Ready& ready) {
   }
   if (!any || (count <= tried_ && count < ended_.size())) return nullptr;
   tried_ = count;
-  numbers_.back() = static_cast<std::int32_t>(std::clamp<std::int64_t>(agreement_ns_ * kTimes / part_ns_, 1, kMost));
+  const std::int64_t wanted = part_ns_ > 0 ? agreement_ns_ * kTimes / part_ns_ : 1;
+  numbers_.back() = static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, 1, kMost));
   since_ns_ = now_ns();
   return &numbers_;
 }
@@ -63,7 +64,8 @@ void PartOrder::ended(std::size_t part, std::int64_t lasted_ns) {
   ended_[part] = 1;
   --rest_;
   ++next_;
-  part_ns_ = std::max<std::int64_t>(1, lasted_ns);
+  const bool flags = part + 1 == ended_.size();  // too short to compare an agreement with
+  if (by_priority_ && !flags) part_ns_ = std::max<std::int64_t>(1, lasted_ns);
 }
 
 }  // namespace ringcomm

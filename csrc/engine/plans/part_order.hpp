@@ -35,7 +35,7 @@ class PartOrder {
   // For each part 1 if it is ready, then the number of parts that run before the next agreement.
   std::vector<std::int32_t> numbers_;
   std::size_t tried_ = 0;  // parts that were ready here in an agreement that chose none; 0: it chose some
-  std::int64_t since_ns_ = 0, agreement_ns_ = 0, part_ns_ = 1;
+  std::int64_t since_ns_ = 0, agreement_ns_ = 0, part_ns_ = 0;  // times; 0: unknown
 };
 
 }  // namespace ringcomm

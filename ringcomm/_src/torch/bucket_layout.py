@@ -22,7 +22,7 @@ from ringcomm._src.training.plans import BucketShape, BucketWire, LowRank
 
 
 class BucketLayout:
-    """The buckets of these slots. `sparse`: slots whose gradients are reduced without a bucket.
+    """The buckets of these slots, except `sparse` ones, which are reduced without a bucket.
 
     `pieces` are the buckets' pieces by priority, or None if buckets run in their order.
     """

@@ -98,6 +98,11 @@ class BucketShape(NamedTuple):
     on_device: bool = False  # True: in GPU memory on every rank; `ready_at` replaces `ready`
 
 
+def _complete(operation: _core.Operation) -> None:
+    operation.wait()
+    operation.check()
+
+
 class StepPlan:
     """A plan of the core, with its slot of shared memory, in one session."""
 
@@ -174,11 +179,6 @@ class StepPlan:
         """Returns False once ``shutdown()`` has been called, also after a further ``init()``."""
         return self._set._session is self._session
 
-    def finish(self, present: Presence, flags: Flags) -> Outcome:
-        """Sends the rest of the step, and blocks until all of the step is done."""
-        self.send_rest(present, flags)
-        return self.wait()
-
     def send_rest(self, present: Presence, flags: Flags) -> None:
         """Sends the rest of the step."""
         self._operation = self._plan.finish(present.with_flags(flags))
@@ -195,13 +195,10 @@ class StepPlan:
     def wait_for_bucket(self, bucket: int) -> None:
         """Blocks until the bucket is reduced. Call it after `wait_for_counts`."""
         for piece in self._pieces_of[bucket]:
-            part = self._plan.part(piece)
-            part.wait()
-            part.check()
+            _complete(self._plan.part(piece))
 
     def _outcome(self, operation: _core.Operation) -> Outcome:
-        operation.wait()
-        operation.check()
+        _complete(operation)
         counts, items = operation.counts, self._items
         return Outcome(counts[:items], counts[items : 2 * items], Flags(*counts[2 * items :]))
 

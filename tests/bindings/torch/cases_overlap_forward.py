@@ -153,6 +153,24 @@ def case_options() -> None:
         assert_equal(trained("SGD", True, **options), trained("SGD", False, **options))
 
 
+def case_dtypes() -> None:
+    def trained_in(dtype: torch.dtype, overlap: bool) -> list[Any]:
+        torch.manual_seed(7)
+        model = Net().to(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), overlap_forward=overlap)
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            loss_of(model, step, hvd.rank()).backward()
+            optimizer.step()
+        assert (in_flight(model) > 0) == (overlap and hvd.size() > 1)
+        assert all(p.isfinite().all() for p in model.parameters())
+        return [p.detach().clone() for p in model.parameters()]
+
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        assert_equal(trained_in(dtype, True), trained_in(dtype, False))
+
+
 def case_readers_get_the_new_values() -> None:
     """Everything that reads a parameter or a gradient after step() waits for it."""
 

@@ -221,7 +221,8 @@ def plan_step(process_set, data, algorithm=None):
     plan.place(0, 0, data.ctypes.data)
     plan.begin()
     plan.ready(0)
-    plan.finish(plans.Presence(1), plans.KEPT)
+    plan.send_rest(plans.Presence(1), plans.KEPT)
+    plan.wait()
     plan.close()
 
 

@@ -2,8 +2,8 @@
 
 After ``step()`` buckets of gradients may still be in flight. The first use of a parameter in the
 next forward pass waits for its bucket only, and steps its parameters. The result is bit for bit
-that of a step on all parameters, because the supported optimizers treat each parameter by itself,
-and use the hyperparameters that the groups had at ``step()``.
+that of a step on all parameters, because the supported optimizers update each parameter
+independently, and use the hyperparameters that the groups had at ``step()``.
 
 A step waits for all gradients if anything needs them all: a closure, a GradScaler,
 ``synchronize()``, hooks of ``step()``, sparse gradients, a comparison of replicas.
@@ -27,7 +27,7 @@ from ringcomm._src.torch.overlap.step import StepInFlight
 from ringcomm._src.torch.reducing_optimizer import _DistributedOptimizer
 from ringcomm._src.torch.wrapped import delegating_step
 
-# The optimizers whose steps treat each parameter by itself.
+# Optimizers that update each parameter independently of the others.
 SEPARABLE = tuple(
     getattr(torch.optim, name)
     for name in ("SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "ASGD")
@@ -42,7 +42,7 @@ def check_separable(optimizer: torch.optim.Optimizer, named: Sequence[tuple[str,
     if not isinstance(optimizer, SEPARABLE) or inspect.unwrap(type(optimizer).step) not in steps:
         raise ValueError(
             f"overlap_forward=True takes an optimizer's step for some parameters at a time, and it is not known "
-            f"whether {type(optimizer).__name__} treats each parameter by itself. It supports "
+            f"whether {type(optimizer).__name__} updates each parameter independently. It supports "
             f"{', '.join(kind.__name__ for kind in SEPARABLE)} of torch.optim"
         )
     if any(group.get("differentiable") for group in optimizer.param_groups):
@@ -120,7 +120,7 @@ class OverlappedOptimizer(_DistributedOptimizer):
         if self._flight is not None and not self._taking:
             self._flight.complete()
 
-    # ---- whatever needs complete steps -------------------------------------------------------------------------------
+    # ---- methods that need complete steps ----------------------------------------------------------------------------
     @property
     def state(self) -> Any:
         self.complete()
@@ -191,7 +191,7 @@ exits.completions.append(_complete_all)
 
 
 def abandon_steps(parameters: Iterable[torch.Tensor]) -> None:
-    """Drops the steps in flight of these parameters, whose values will be replaced."""
+    """Drops the steps in flight of these parameters, because their values will be replaced."""
     for flight in list(_in_flight):
         if any(flight.holds(parameter) for parameter in parameters):
             flight.abandon()

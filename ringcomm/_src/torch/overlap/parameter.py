@@ -39,7 +39,7 @@ _FACTS = {
 
 
 class ParameterInFlight(torch.nn.Parameter):
-    """A parameter whose optimizer step is not taken yet."""
+    """A parameter that waits for the optimizer's step, or is watched for its first use."""
 
     @classmethod
     def __torch_function__(

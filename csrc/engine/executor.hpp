@@ -35,6 +35,7 @@ class Executor {
   void drop() noexcept;                                 // abandons agreed operations
   std::uint64_t executed() const { return executed_; }  // verdicts
   bool idle() const { return !current_ && queue_.empty(); }
+  bool waits() const { return !queue_.empty(); }  // a verdict waits until another has run
   bool moving() const { return task_ != nullptr; }
   bool far() const { return channel_ && !channel_->on_one_host(); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/call.hpp"
@@ -16,6 +17,7 @@ struct NamedRequest {
   std::size_t row = 1;              // elements of one row (allgather, reducescatter, alltoall)
   std::size_t rows = 0;             // this rank's first dimension
   std::vector<std::size_t> splits;  // alltoall: rows to each rank; empty: even
+  std::int32_t priority = 0;        // among operations that are ready, those of higher priority run first
   // If the output size is known, the caller may set call.output. Otherwise the core allocates it:
   // Operation::output, counts.
 };

@@ -63,7 +63,7 @@ void NamedSet::to_coordinator(Record&& record) {
 }
 
 void NamedSet::receive_leaving(int rank) {
-  decide();  // all operations that were ready on all ranks are decided first
+  decide(Coordinator::kAll);  // all operations that were ready on all ranks are decided first
   coordinator_.value().end();
   if (member(rank) == me) {
     confirmed_ = true;
@@ -88,8 +88,8 @@ bool NamedSet::send_ready() {
   return !fresh.empty();
 }
 
-bool NamedSet::decide() {
-  auto verdicts = coordinator_ ? coordinator_->decide() : std::nullopt;
+bool NamedSet::decide(std::size_t limit) {
+  auto verdicts = coordinator_ ? coordinator_->decide(limit) : std::nullopt;
   if (verdicts) read(std::move(*verdicts));
   return verdicts.has_value();
 }

@@ -35,7 +35,11 @@ class NamedSet {
   void receive(int rank, Record&& record);        // handles a record of this set
   void receive_end(int rank, const SetEnd& end);  // a rank executes `end.executed` verdicts, and no more
   bool send_ready();                              // sends submissions since the last turn; true if any
-  bool decide();
+  // `limit`: as in Rows::take_due(). True if anything was decided.
+  bool decide(std::size_t limit);
+  // Bytes of operations with priorities that may be decided now. Few are decided ahead of their
+  // execution, because an operation of higher priority may become ready meanwhile.
+  std::size_t credit() const { return executor_.waits() ? 0 : kCredit; }
   bool execute();  // true if anything moved. Throws fatal errors
   bool moving() const { return executor_.moving() || plans.moving(); }
   bool far() const { return executor_.far(); }
@@ -49,6 +53,8 @@ class NamedSet {
   void fail(const Error& error);
 
  private:
+  static constexpr std::size_t kCredit = 4 << 20;
+
   bool coordinates() const { return me == 0; }
   int member(int rank) const;  // the index of `rank`
   void to_coordinator(Record&& record);

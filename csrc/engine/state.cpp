@@ -126,7 +126,7 @@ Progress Engine::State::give_turn() {
   if (!refresh()) return Progress::done;
   bool moved = context.control.receive([this](int peer, Record record) { receive(peer, std::move(record)); });
   for (const auto& set : awake_) moved |= set->send_ready();
-  for (const auto& set : awake_) moved |= set->decide();
+  for (const auto& set : awake_) moved |= set->decide(set->credit());
   context.control.flush();  // before the work, so that peers can begin their work
   bool moved_data = false;
   for (const auto& set : awake_) moved_data |= set->execute();

@@ -128,6 +128,46 @@ def test_nameless_operations_pair_in_order():
     mpi_case.run(2, nameless, 1500)
 
 
+def by_priority(tensors):
+    """Submits the operation of the highest priority last: it is done before some of the others.
+
+    A rank may lose its core while it submits, so this is tried several times. Without priorities
+    the last operation would be the last one done, every time.
+    """
+    ringcomm.init()
+    rank, size = ringcomm.rank(), ringcomm.size()
+    data = [np.full(1 << 20, rank + i, np.float32) for i in range(tensors)]
+    overtakes = 0
+    for _ in range(10):
+        handles = [
+            ringcomm.allreduce_async(x, op=ringcomm.Sum, name=f"p{i}", priority=i - 3) for i, x in enumerate(data)
+        ]
+        handles[-1].wait()
+        overtakes += not all(ringcomm.poll(handle) for handle in handles)
+        for i, handle in enumerate(handles):
+            assert (ringcomm.synchronize(handle) == sum(r + i for r in range(size))).all()
+    assert overtakes > 0
+    first = data[0][:3]
+    waiting = [
+        ringcomm.grouped_allreduce_async([first, first], op=ringcomm.Sum, name="group", priority=rank),
+        ringcomm.allgather_async(first, name="gather", priority=1),
+        ringcomm.broadcast_async(first, 0, name="copy", priority=-1),
+        ringcomm.alltoall_async(np.arange(size), name="swap", priority=1 << 30),
+        ringcomm.reducescatter_async(np.ones(size), name="rows", op=ringcomm.Sum, priority=-(1 << 30)),
+    ]
+    results = [ringcomm.synchronize(handle) for handle in waiting]
+    assert results[0][1].tolist() == [sum(range(size))] * 3 and results[4].tolist() == [size]
+    for wrong, error in ((1.5, TypeError), (1 << 40, ValueError)):
+        with pytest.raises(error, match="priority"):
+            ringcomm.allreduce_async(first, name="wrong", priority=wrong)
+    ringcomm.shutdown()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_higher_priority_runs_first(size):
+    mpi_case.run(size, by_priority, 12)
+
+
 def one_name_twice():
     ringcomm.init()
     comm = ringcomm.communicator()

@@ -37,8 +37,10 @@ struct Ready {                       // one rank's entry
   std::vector<std::uint64_t> extra;  // allgather: {rows}; alltoall: {rows, splits...} (no splits: even); else empty
   std::uint64_t group = 0;           // grouped: hash of the group's names; a group runs when all of it is ready
   std::uint32_t group_size = 1;
+  std::int32_t priority = 0;  // NamedRequest::priority
 
-  bool alone() const { return id != 0 && extra.empty() && group_size <= 1; }  // only the id is set
+  // only the id is set
+  bool alone() const { return id != 0 && extra.empty() && group_size <= 1 && priority == 0; }
 };
 
 struct VerdictItem {

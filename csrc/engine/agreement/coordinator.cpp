@@ -109,7 +109,7 @@ Verdict& Coordinator::fail_early(Row& row, const std::string& why) {
 }
 
 void Coordinator::block(int rank, std::uint64_t read) {
-  if (ended_ || read != issued_) return;  // a verdict is in transit to the rank
+  if (ended_ || read != issued_ || rows_.has_due()) return;  // a verdict is in transit to the rank, or will be
   blocked_[static_cast<std::size_t>(rank)] = 1;
   std::vector<int> joined;
   for (int member = 0; member < static_cast<int>(ranks_.size()); ++member) {
@@ -146,12 +146,13 @@ std::vector<Coordinator::Waiting> Coordinator::waiting(std::int64_t before_ns) c
   return result;
 }
 
-std::vector<Verdict> Coordinator::decide() {
-  if (ended_ || (failures_.empty() && !rows_.has_complete() && !rows_.all_joined())) return {};
+std::vector<Verdict> Coordinator::decide(std::size_t limit) {
+  if (ended_ || (failures_.empty() && !rows_.has_complete() && !rows_.has_due() && !rows_.all_joined())) return {};
   Fusion fusion(fusion_bytes_);
   for (Verdict& verdict : std::exchange(failures_, {})) fusion.add(std::move(verdict));
-  rows_.take_due([&](std::span<Row* const> rows) { judge(rows, fusion); });
-  if (rows_.all_joined()) {  // every operation that a rank had submitted was complete, and is decided above
+  rows_.take_due(limit, [&](std::span<Row* const> rows) { judge(rows, fusion); });
+  // Every operation that a rank had submitted was complete, and is decided unless it is still due.
+  if (rows_.all_joined() && !rows_.has_due()) {
     fusion.add(
         {.kind = Verdict::Kind::all_joined, .last_joined = ranks_[static_cast<std::size_t>(rows_.last_joined())]});
     rows_.leave_join();

@@ -19,6 +19,8 @@ namespace ringcomm {
 
 class Coordinator {
  public:
+  static constexpr std::size_t kAll = ~std::size_t{0};
+
   // `ranks[i]`: number of rank i of the set in messages to users. cache_capacity: names remembered.
   Coordinator(std::vector<int> ranks, std::size_t fusion_bytes, std::size_t cache_capacity);
 
@@ -35,8 +37,9 @@ class Coordinator {
   // Records that every caller of rank `rank`, which has read `read` verdicts, is blocked. Once all
   // ranks are blocked, no pending operation can complete, so all of them fail.
   void block(int rank, std::uint64_t read);
-  void end();                     // a rank is leaving: nothing more is agreed
-  std::vector<Verdict> decide();  // verdicts that are due, in order
+  void end();  // a rank is leaving: nothing more is agreed
+  // Returns the verdicts that are due, in order. `limit`: as in Rows::take_due().
+  std::vector<Verdict> decide(std::size_t limit = kAll);
 
   std::uint64_t issued() const { return issued_; }                                          // verdicts
   const std::string& name_under(std::uint32_t id) const { return *ids_.at(id).row->name; }  // Throws Error(internal)

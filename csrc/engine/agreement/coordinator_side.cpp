@@ -37,9 +37,9 @@ void CoordinatorSide::receive(int index, const WithdrawRecord& record) {
   coordinator_.withdraw(index, record.name, record.why + ": " + state);
 }
 
-std::optional<VerdictRecord> CoordinatorSide::decide() {
+std::optional<VerdictRecord> CoordinatorSide::decide(std::size_t limit) {
   const std::uint64_t first = coordinator_.issued() + 1;
-  VerdictRecord whole{set_, first, coordinator_.decide()};
+  VerdictRecord whole{set_, first, coordinator_.decide(limit)};
   if (whole.verdicts.empty()) return std::nullopt;
   const int size = static_cast<int>(ranks_.size());
   const auto seen_by_rank = [&](int index) {

@@ -24,7 +24,7 @@ class CoordinatorSide {
   void block(int index, std::uint64_t read) { coordinator_.block(index, read); }
   void end() { coordinator_.end(); }
   // Sends due verdicts to the other ranks. Returns those of this rank, if there are any.
-  std::optional<VerdictRecord> decide();
+  std::optional<VerdictRecord> decide(std::size_t limit);
   // Returns one line for each pending operation that was first submitted before `before_ns`.
   std::vector<std::string> stalled(std::int64_t before_ns, std::int64_t now_ns) const;
 

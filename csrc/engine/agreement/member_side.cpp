@@ -73,7 +73,10 @@ Ready MemberSide::ready_of(const OperationStatePtr& pending) {
   } else if (request) {
     sent_[ready.id] = pending;
   }
-  if (request) ready.extra = extra_of(pending->request);
+  if (request) {
+    ready.extra = extra_of(pending->request);
+    ready.priority = pending->request.priority;
+  }
   ready.group = pending->group;
   ready.group_size = pending->group_size;
   return ready;

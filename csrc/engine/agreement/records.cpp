@@ -126,9 +126,10 @@ void fields(Visitor& visit, std::pair<std::string, std::uint64_t>& named) {
 
 template <class Visitor>
 void fields(Visitor& visit, Ready& r) {
-  enum : Flags { kCached = 1, kExtra = 2, kGrouped = 4, kRange = 8 };
-  auto has = static_cast<Flags>((r.id ? kCached : 0) | (r.extra.empty() ? 0 : kExtra) |
-                                (r.group_size > 1 ? kGrouped : 0) | (r.count > 1 ? kRange : 0));
+  enum : Flags { kCached = 1, kExtra = 2, kGrouped = 4, kRange = 8, kPriority = 16 };
+  auto has =
+      static_cast<Flags>((r.id ? kCached : 0) | (r.extra.empty() ? 0 : kExtra) | (r.group_size > 1 ? kGrouped : 0) |
+                         (r.count > 1 ? kRange : 0) | (r.priority != 0 ? kPriority : 0));
   visit(has);
   if (has & kCached) {
     visit(r.id);
@@ -138,6 +139,7 @@ void fields(Visitor& visit, Ready& r) {
   if (has & kExtra) visit(r.extra);
   if (has & kGrouped) visit(r.group, r.group_size);
   if (has & kRange) visit(r.count);
+  if (has & kPriority) visit(r.priority);
 }
 
 template <class Visitor>

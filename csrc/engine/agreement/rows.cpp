@@ -3,8 +3,25 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "base/types.hpp"
 
 namespace ringcomm {
+
+namespace {
+
+std::size_t bytes_of(const Row& row) {
+  const std::size_t elements = std::accumulate(
+      row.extras.begin(), row.extras.end(), row.first.count,
+      [&](std::size_t sum, const auto& extra) { return extra.empty() ? sum : sum + extra[0] * row.first.row; });
+  return elements * size_of(static_cast<DType>(row.first.dtype));
+}
+
+std::int32_t priority_of(std::span<Row* const> rows) { return std::ranges::max(rows, {}, &Row::priority)->priority; }
+
+}  // namespace
 
 Row& Rows::of(const std::string& name) {
   const auto [entry, fresh] = rows_.try_emplace(name);
@@ -19,7 +36,7 @@ Row* Rows::waiting(const std::string& name) {
 
 void Rows::each_waiting(const std::function<void(const Row&)>& act) const {
   for (const auto& [name, row] : rows_) {
-    if (row.count > 0) act(row);
+    if (row.count > 0 && !row.due) act(row);
   }
 }
 
@@ -33,6 +50,7 @@ void Rows::submit(Row& row, int rank, const Ready& entry, std::uint32_t id, cons
     row.first_rank = rank;
     row.group = entry.group;
     row.group_size = entry.group_size;
+    row.priority = entry.priority;
     row.since_ns = now_ns;
   } else if (id == 0 || id != row.sent_as) {
     row.sent_as = 0;
@@ -43,6 +61,7 @@ void Rows::submit(Row& row, int rank, const Ready& entry, std::uint32_t id, cons
   }
   if (std::exchange(row.here.at(r), char{1}))
     throw Error(ErrorKind::internal, "a rank submitted '" + *row.name + "' twice");
+  row.priority = std::max(row.priority, entry.priority);
   if (row.group != entry.group || row.group_size != entry.group_size) row.differing_rank = rank;
   if (!entry.extra.empty()) {
     row.extras.resize(joined_.size());
@@ -64,6 +83,7 @@ void Rows::look_if_complete(Row& row) {
   if (row.complete || row.count == 0) return;
   if (row.count < static_cast<int>(joined_.size()) && !enough(row)) return;
   row.complete = true;
+  prioritised_ |= row.priority != 0;
   complete_.push_back(&row);
 }
 
@@ -96,7 +116,7 @@ std::vector<int> Rows::missing(const Row* row) const {
   return result;
 }
 
-void Rows::take_due(const std::function<void(std::span<Row* const>)>& act) {
+void Rows::each_complete(const Act& act) {
   for (Row* const row : std::exchange(complete_, {})) {
     if (row->group_size <= 1 || row->differing_rank >= 0) {
       act({&row, 1});
@@ -111,7 +131,40 @@ void Rows::take_due(const std::function<void(std::span<Row* const>)>& act) {
   }
 }
 
+void Rows::take_due(std::size_t limit, const Act& act) {
+  if (!prioritised_) return each_complete(act);
+  if (has_complete()) {
+    each_complete([&](std::span<Row* const> rows) {
+      for (Row* const row : rows) row->due = true;
+      due_.emplace_back(rows.begin(), rows.end());
+    });
+    std::ranges::stable_sort(due_, std::greater{}, priority_of);
+  }
+  std::size_t bytes = 0;
+  auto end = due_.begin();
+  for (; end != due_.end() && bytes < limit; ++end) {
+    for (const Row* const row : *end) bytes += bytes_of(*row);
+  }
+  const std::vector<std::vector<Row*>> taken(std::move_iterator(due_.begin()), std::move_iterator(end));
+  due_.erase(due_.begin(), end);
+  prioritised_ = has_due() || !groups_.empty();
+  for (const std::vector<Row*>& rows : taken) {
+    for (Row* const row : rows) row->due = false;
+    act(rows);
+  }
+}
+
+// Removes a row from `due_`. The other rows of its group wait for it again.
+void Rows::remove_due(Row& row) {
+  const auto found = std::ranges::find_if(due_, [&](const auto& rows) { return std::ranges::count(rows, &row) > 0; });
+  for (Row* const member : *found) member->due = false;
+  std::erase(*found, &row);
+  if (!found->empty()) groups_[row.group] = std::move(*found);
+  due_.erase(found);
+}
+
 void Rows::remove(Row& row) {
+  if (row.due) remove_due(row);
   if (row.complete) {
     std::erase(complete_, &row);
     leave_group(row);
@@ -139,6 +192,7 @@ void Rows::release(Row& row) {
 void Rows::clear() {
   complete_.clear();
   groups_.clear();
+  due_.clear();
   for (auto& [name, row] : rows_) row.count = 0;
 }
 

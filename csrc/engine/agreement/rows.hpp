@@ -25,8 +25,10 @@ struct Row {
   // submission; 0: no common id.
   std::uint32_t sent_as = 0;
   bool complete = false;  // all ranks have submitted it or joined
+  bool due = false;       // complete, with its group, and waiting for operations of higher priority
   bool differs = false;
   std::uint32_t group_size = 1;
+  std::int32_t priority = 0;  // highest of the submissions
   std::uint64_t group = 0;
   std::vector<char> here{};                 // by rank
   int first_rank = 0, differing_rank = -1;  // differing_rank: rank with another group than first_rank; -1: none
@@ -43,8 +45,8 @@ class Rows {
   explicit Rows(std::size_t ranks) : joined_(ranks, 0) {}
 
   Row& of(const std::string& name);
-  Row* waiting(const std::string& name);  // null if no rank has submitted it
-  void each_waiting(const std::function<void(const Row&)>& act) const;
+  Row* waiting(const std::string& name);                                // null if no rank has submitted it
+  void each_waiting(const std::function<void(const Row&)>& act) const;  // except those that are due
 
   // Records that `rank` has submitted the row's operation. `id`: as sent; 0: sent with name and
   // signature. Throws Error(internal) if the rank had submitted it before.
@@ -61,25 +63,32 @@ class Rows {
   // submitted it.
   std::vector<int> missing(const Row* row) const;
 
+  using Act = std::function<void(std::span<Row* const>)>;
   bool has_complete() const { return !complete_.empty(); }
-  // Calls `act` for all operations that became ready on all ranks since the last call, one group at
-  // a time.
-  void take_due(const std::function<void(std::span<Row* const>)>& act);
-  void remove(Row& row);   // removes the row's submissions, after a decision
-  void release(Row& row);  // forgets the name if it has neither submissions nor ids
-  void clear();            // removes all submissions
+  // Calls `act` for the operations that are ready on all ranks, one group at a time. While none of
+  // them has a priority, these are all, in the order in which they became ready. Otherwise they
+  // are ordered by priority, and those after the first `limit` bytes wait for a later call.
+  void take_due(std::size_t limit, const Act& act);
+  bool has_due() const { return !due_.empty(); }  // operations that take_due() left
+  void remove(Row& row);                          // removes the row's submissions, after a decision
+  void release(Row& row);                         // forgets the name if it has neither submissions nor ids
+  void clear();                                   // removes all submissions
 
  private:
   bool expected(const Row& row, std::size_t rank) const { return !row.is_here(rank) && !joined_[rank]; }
   bool enough(const Row& row) const;  // complete, because the missing ranks have joined
   void look_if_complete(Row& row);
   void leave_group(Row& row);
+  void each_complete(const Act& act);
+  void remove_due(Row& row);
 
   std::vector<char> joined_;  // by rank
   int joined_count_ = 0, last_joined_ = -1;
   std::unordered_map<std::string, Row> rows_;
   std::vector<Row*> complete_;                                   // since the last take_due()
   std::unordered_map<std::uint64_t, std::vector<Row*>> groups_;  // the complete members of each group
+  bool prioritised_ = false;            // a row in `complete_`, `groups_` or `due_` may have a priority
+  std::vector<std::vector<Row*>> due_;  // operations, or groups, in the order in which they will run
 };
 
 }  // namespace ringcomm

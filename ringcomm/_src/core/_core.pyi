@@ -326,6 +326,7 @@ class Request:
     collective: int
     name: str
     algorithm: str  # "": the core chooses
+    priority: int
 
 def array_memory(array: object) -> int:
     """Returns the address of a NumPy array, several times faster than `array.ctypes.data`."""

@@ -23,6 +23,7 @@ cdef extern from "engine/request.hpp" namespace "ringcomm" nogil:
         CCall call
         size_t row, rows
         vector[size_t] splits
+        int32_t priority
 
 cdef extern from "border/device.hpp" nogil:
     void c_set_location "ringcomm_border::set_location"(CCall&, shared_ptr[CDeviceLocation])
@@ -110,3 +111,9 @@ cdef class Request:
 
     @algorithm.setter
     def algorithm(self, str algorithm not None): self.it.call.algorithm = algorithm.encode()
+
+    @property
+    def priority(self) -> int: return self.it.priority
+
+    @priority.setter
+    def priority(self, priority: Any): self.it.priority = integer_of(priority, "an operation", "priority")

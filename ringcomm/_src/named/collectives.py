@@ -9,6 +9,9 @@ name ends in an underscore (in place). The ``_async`` forms return a handle for 
 ``algorithm`` overrides the choice of an algorithm: a built-in of the collective ("ring", "tree",
 ...), "two_level:ring" and so on, or "shared". All ranks must pass the same algorithm.
 
+``priority`` orders operations that every rank has submitted: those of higher priority run first. An
+operation that runs is not interrupted. If ranks pass different priorities, the highest counts.
+
 All functions raise, on every rank, ``MismatchError`` (ranks disagree on dtype, shape, op, root,
 algorithm or kind under one name; the job continues), ``RankLeftError`` (a rank that is needed has
 shut down, or its script has ended) and ``PeerLostError`` (a rank died; fatal). On this rank they
@@ -105,6 +108,7 @@ class Operations(Reductions[T]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[T]:
         """Starts :meth:`allgather` in the background.
 
@@ -120,7 +124,7 @@ class Operations(Reductions[T]):
         >>> ringcomm.synchronize(handle).tolist()
         [0, 1]
         """
-        return named.submit(process_set, self.allgather_request(tensor), name, algorithm)
+        return named.submit(process_set, self.allgather_request(tensor), name, algorithm, priority)
 
     def allgather(
         self,
@@ -168,6 +172,7 @@ class Operations(Reductions[T]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[list[T]]:
         """Starts :meth:`grouped_allgather` in the background.
 
@@ -185,7 +190,9 @@ class Operations(Reductions[T]):
         [[0, 1], [0, -1]]
         """
         process_set.set_id()  # raises before requests are built
-        return named.submit_group(process_set, [self.allgather_request(tensor) for tensor in tensors], name, algorithm)
+        return named.submit_group(
+            process_set, [self.allgather_request(tensor) for tensor in tensors], name, algorithm, priority
+        )
 
     def grouped_allgather(
         self,
@@ -222,6 +229,7 @@ class Operations(Reductions[T]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[T]:
         """Starts :meth:`broadcast` in the background.
 
@@ -237,7 +245,9 @@ class Operations(Reductions[T]):
         >>> ringcomm.synchronize(handle).tolist()
         [1]
         """
-        return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set), name, algorithm)
+        return named.submit(
+            process_set, self.broadcast_request(tensor, root_rank, process_set), name, algorithm, priority
+        )
 
     def broadcast(
         self,
@@ -292,6 +302,7 @@ class Operations(Reductions[T]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[T]:
         """Starts :meth:`broadcast` in place and in the background.
 
@@ -308,7 +319,9 @@ class Operations(Reductions[T]):
         >>> ringcomm.synchronize(handle) is x, x.tolist()
         (True, [1])
         """
-        return named.submit(process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm)
+        return named.submit(
+            process_set, self.broadcast_request(tensor, root_rank, process_set, True), name, algorithm, priority
+        )
 
     broadcast_ = blocking_form(
         broadcast_async_,
@@ -331,6 +344,7 @@ class Operations(Reductions[T]):
         name: str | None = None,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[tuple[T, T]]:
         """Starts :meth:`alltoall` in the background.
 
@@ -347,7 +361,7 @@ class Operations(Reductions[T]):
         >>> len(received), splits.tolist()
         (2, [1, 1])
         """
-        return named.submit(process_set, self.alltoall_request(tensor, splits, process_set), name, algorithm)
+        return named.submit(process_set, self.alltoall_request(tensor, splits, process_set), name, algorithm, priority)
 
     def alltoall(
         self,

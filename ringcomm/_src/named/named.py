@@ -22,14 +22,18 @@ from ringcomm._src.named.process_sets import ProcessSet
 
 
 def submit(
-    process_set: ProcessSet, request: Request, name: str | None = None, algorithm: str | None = None
+    process_set: ProcessSet,
+    request: Request,
+    name: str | None = None,
+    algorithm: str | None = None,
+    priority: int = 0,
 ) -> Handle[Any]:
     """Submits an operation and returns its handle.
 
     Raises ValueError if an operation of this name is in flight, this rank is not in the set, or the
     algorithm is unknown.
     """
-    _name(process_set, request, name, algorithm)
+    _prepare(process_set, request, name, algorithm, priority)
     operation = _submit_when_free(process_set, [request])[0]
     return Handle([operation], lambda: request.finish(operation), operation.name)
 
@@ -39,6 +43,7 @@ def submit_group(
     requests: Sequence[Request],
     name: str | Sequence[str] | None = None,
     algorithm: str | None = None,
+    priority: int = 0,
 ) -> Handle[list[Any]]:
     """Submits operations that run together, once all of them are ready on every rank.
 
@@ -51,7 +56,7 @@ def submit_group(
     aliasing.require_disjoint("group", "tensors", [request.written for request in reduced])
     for i, request in enumerate(requests):
         request_name = None if name is None else f"{name}.{i}" if isinstance(name, str) else name[i]
-        _name(process_set, request, request_name, algorithm)
+        _prepare(process_set, request, request_name, algorithm, priority)
     operations = _submit_when_free(process_set, requests)
 
     def finish() -> list[Any]:
@@ -60,12 +65,14 @@ def submit_group(
     return Handle(operations, finish, f"group of {operations[0].name}")
 
 
-def _name(process_set: ProcessSet, request: Request, name: str | None, algorithm: str | None) -> None:
-    """Sets a request's algorithm, then its name.
+def _prepare(process_set: ProcessSet, request: Request, name: str | None, algorithm: str | None, priority: int) -> None:
+    """Sets a request's priority and algorithm, then its name.
 
     In this order a refused algorithm does not advance the counter of names.
     """
     kind = _core.COLLECTIVES[request.collective]
+    if priority:
+        request.priority = priority
     if algorithm:
         request.algorithm = process_set.algorithm(kind, algorithm)
     request.nameless = name is None

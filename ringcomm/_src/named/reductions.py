@@ -32,6 +32,7 @@ class Reduction(NamedTuple):
     algorithm: str | None = None
     wire: Any = None  # wire format
     feedback: _core.Feedback | None = None  # residual of one array
+    priority: int = 0
 
     def allreduce(self, source: buffers.Buffer, target: buffers.Buffer) -> Request:
         """Builds an allreduce; `target` may be `source`."""
@@ -47,10 +48,10 @@ class Reduction(NamedTuple):
         )
 
     def submit(self, request: Request, name: str | None) -> Handle[Any]:
-        return named.submit(self.process_set, request, name, self.algorithm)
+        return named.submit(self.process_set, request, name, self.algorithm, self.priority)
 
     def submit_group(self, requests: Sequence[Request], name: str | Sequence[str] | None) -> Handle[list[Any]]:
-        return named.submit_group(self.process_set, requests, name, self.algorithm)
+        return named.submit_group(self.process_set, requests, name, self.algorithm, self.priority)
 
 
 def _accept_all(tensor: Any, op: Any = None) -> None:
@@ -119,8 +120,17 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[T]:
         """Starts :meth:`allreduce` in the background.
+
+        Parameters
+        ----------
+        priority : int
+            Among the operations that every rank has submitted and that do not run, those of higher
+            priority run first. Ranks may pass different values: the highest counts. Give the
+            gradients that the next step uses first the highest priority. The other asynchronous
+            operations accept it too. All other arguments are those of :meth:`allreduce`.
 
         Returns
         -------
@@ -133,8 +143,13 @@ class Reductions(Generic[T]):
         >>> handle = ringcomm.allreduce_async(np.ones(2), name="gradient", op=ringcomm.Sum)
         >>> ringcomm.synchronize(handle).tolist()
         [2.0, 2.0]
+        >>> first = ringcomm.allreduce_async(np.ones(2), name="layer1", op=ringcomm.Sum, priority=1)
+        >>> ringcomm.synchronize(first).tolist()
+        [2.0, 2.0]
         """
-        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        reduction = Reduction(
+            chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm, priority=priority
+        )
         return reduction.submit(self.allreduce_request(reduction, tensor), name)
 
     def allreduce_async_(
@@ -147,6 +162,7 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[T]:
         """Starts :meth:`allreduce` in place and in the background.
 
@@ -163,13 +179,15 @@ class Reductions(Generic[T]):
         >>> ringcomm.synchronize(handle) is x, x.tolist()
         (True, [2.0, 2.0])
         """
-        if algorithm is None:
+        if algorithm is None and not priority:
             handle = process_set.cached_calls.try_cached(name, tensor, op, average, prescale_factor, postscale_factor)
             if handle is not None:
                 return handle
-        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        reduction = Reduction(
+            chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm, priority=priority
+        )
         request = self.allreduce_request(reduction, tensor, True)
-        if algorithm is not None or average is not None:
+        if algorithm is not None or average is not None or priority:
             return reduction.submit(request, name)
         return named.submit_first(process_set, request, name, tensor, op, prescale_factor, postscale_factor)
 
@@ -276,6 +294,7 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[list[T]]:
         """Starts :meth:`grouped_allreduce` in the background.
 
@@ -292,7 +311,9 @@ class Reductions(Generic[T]):
         >>> [y.tolist() for y in ringcomm.synchronize(handle)]
         [[2.0, 2.0], [0.0, 0.0, 0.0]]
         """
-        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        reduction = Reduction(
+            chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm, priority=priority
+        )
         return self._group(reduction, name, self.allreduce_request, tensors)
 
     def grouped_allreduce_async_(
@@ -305,6 +326,7 @@ class Reductions(Generic[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[list[T]]:
         """Starts :meth:`grouped_allreduce` in place and in the background.
 
@@ -321,7 +343,9 @@ class Reductions(Generic[T]):
         >>> ringcomm.synchronize(handle)[0] is group[0], group[0].tolist()
         (True, [2.0, 2.0])
         """
-        reduction = Reduction(chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm)
+        reduction = Reduction(
+            chosen_op(op, average), prescale_factor, postscale_factor, process_set, algorithm, priority=priority
+        )
         return self._group(reduction, name, self.allreduce_request, tensors, True)
 
     def grouped_allreduce(
@@ -386,6 +410,7 @@ class Reductions(Generic[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[T]:
         """Starts :meth:`reducescatter` in the background.
 
@@ -401,7 +426,7 @@ class Reductions(Generic[T]):
         >>> ringcomm.synchronize(handle).tolist()
         [[2.0, 2.0, 2.0]]
         """
-        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm, priority=priority)
         return reduction.submit(self.reducescatter_request(reduction, tensor), name)
 
     def reducescatter(
@@ -448,6 +473,7 @@ class Reductions(Generic[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[list[T]]:
         """Starts :meth:`grouped_reducescatter` in the background.
 
@@ -464,7 +490,7 @@ class Reductions(Generic[T]):
         >>> [y.tolist() for y in ringcomm.synchronize(handle)]
         [[2.0], [[2.0, 2.0]]]
         """
-        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm)
+        reduction = Reduction(core_op(op), prescale_factor, postscale_factor, process_set, algorithm, priority=priority)
         return self._group(reduction, name, self.reducescatter_request, tensors)
 
     def grouped_reducescatter(

@@ -40,6 +40,7 @@ class Operations(collectives.Operations[Tensor]):
         name: str | None = None,
         process_set: Any = global_process_set,
         algorithm: str | None = None,
+        priority: int = 0,
     ) -> Handle[tuple[Tensor, Tensor]]:
         """Sends rows of the first dimension to each rank; the non-blocking form of ``alltoall``.
 
@@ -55,6 +56,8 @@ class Operations(collectives.Operations[Tensor]):
             The ranks that take part.
         algorithm : str | None
             Algorithm of the exchange; None: chosen by the core.
+        priority : int
+            As for ``allreduce_async``.
 
         Returns
         -------
@@ -70,7 +73,7 @@ class Operations(collectives.Operations[Tensor]):
         True
         """
         if not isinstance(splits, torch.Tensor):
-            return super().alltoall_async(tensor, splits, name, process_set, algorithm)
+            return super().alltoall_async(tensor, splits, name, process_set, algorithm, priority)
         request = self.alltoall_request(tensor, splits.tolist(), process_set)
         finish = request.finish
 
@@ -79,7 +82,7 @@ class Operations(collectives.Operations[Tensor]):
             return output, received.to(splits.dtype)
 
         request.finish = cast
-        return named.submit(process_set, request, name, algorithm)
+        return named.submit(process_set, request, name, algorithm, priority)
 
 
 def check(tensor: Any, op: Any) -> None:

@@ -38,6 +38,7 @@ Record any_record(Random& random) {
         if (e.id == 0) e.signature = describe(e.name = text(random), random());
         e.extra.resize(below(random, 3), random());
         if (below(random, 2)) e.group = random(), e.group_size = 5;
+        if (below(random, 2)) e.priority = static_cast<std::int32_t>(random());
         r.entries.push_back(e);
       }
       return r;

@@ -256,3 +256,46 @@ def _save(figure: Figure, axes: Any, file: Path) -> None:
     """Saves the figure with one legend for all axes."""
     one_legend(figure, axes.flat, loc="outside lower center", ncols=5)
     figure.savefig(file, dpi=100)
+
+
+def plot_bursts(result: Result, file: Path) -> None:
+    """Plots the use of a server's link over time, and the 95th percentile of an exchange."""
+    import numpy as np
+    from store_bursts import figures
+
+    styles = {"without": {"color": "#777777"}, "with": {"color": "#b3123f", "linewidth": 2.0}}
+    labels = {"without": "all workers together", "with": "one worker admitted"}
+    figure = make_figure(8.0, 3.4)
+    link, percentile = figure.subplots(1, 2, width_ratios=[3, 2])
+    workers = max(result["seconds"], key=int)
+    for name, style in styles.items():
+        samples = result["seconds"][workers][name]["link"]
+        many = round(0.4 / samples["every"])
+        use = np.convolve(samples["use"], np.ones(many) / many, "valid")
+        link.plot(np.arange(len(use)) * samples["every"], 100 * use, label=labels[name], **style)
+        counts = sorted(result["seconds"], key=int)
+        values = [figures(result["seconds"][count][name])["percentile_95"] for count in counts]
+        percentile.plot(range(len(counts)), values, "o-", **style)
+        percentile.annotate(
+            labels[name],
+            (len(counts) - 1, values[-1]),
+            (-6, 6),
+            color=style["color"],
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+        )
+        percentile.set_xticks(range(len(counts)), counts)
+    link.set_xlim(0, 12)
+    link.set_ylim(0, 125)
+    link.set_yticks(range(0, 101, 20))
+    link.set_xlabel("time since all workers began (s)")
+    link.set_ylabel("use of the server's link in 0.4 s (%)")
+    link.set_title(f"{workers} workers", fontsize=9)
+    link.legend(fontsize=8, loc="upper right", ncols=2, frameon=False)
+    percentile.set_ylim(0, 1.2 * percentile.get_ylim()[1])
+    percentile.set_xlim(-0.2, len(counts) - 0.6)
+    percentile.set_xlabel("workers")
+    percentile.set_ylabel("95th percentile / time alone")
+    percentile.set_title("exchange of a worker", fontsize=9)
+    figure.savefig(file, dpi=100)

@@ -1,6 +1,6 @@
-"""Fills in the tables of docs/relaxed.md, and draws its picture. `make docs` runs this script.
+"""Fills in the tables of docs/relaxed.md, and draws its pictures. `make docs` runs this script.
 
-The numbers are from benchmarks/results/{stragglers,shared_weights,store_service}.json.
+The numbers are from benchmarks/results/{stragglers,shared_weights,store_service,store_bursts}.json.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from write_benchmarks import DOCS, Result, filled, machine, measure, plots, table
 
 sys.path.insert(0, str(DOCS.parent / "examples"))
+from store_bursts import figures
 from train_relaxed import METHODS
 
 
@@ -93,9 +94,29 @@ def store_service_table() -> Iterator[str]:
     yield from table(["", "s", "/ all-reduce"], rows)
 
 
-TABLES = {"stragglers": stragglers_table, "shared weights": shared_weights_table, "store service": store_service_table}
+def store_bursts_table() -> Iterator[str]:
+    document = read("store_bursts")
+    yield from machine([document])
+    yield ""
+    rows = []
+    for workers, labels in document["seconds"].items():
+        both = {name: figures(labels[name]) for name in ("without", "with")}
+        cells = [f"{before:.2f} → {both['with'][name]:.2f}" for name, before in both["without"].items()]
+        again = " → ".join(str(labels[name]["retransmitted"]) for name in ("without", "with"))
+        rows.append([workers, *cells, again])
+    heads = ["workers", "median exchange", "95th percentile", "link used", "link idle", "speed", "TCP segments again"]
+    yield from table(heads, rows)
+
+
+TABLES = {
+    "stragglers": stragglers_table,
+    "shared weights": shared_weights_table,
+    "store service": store_service_table,
+    "store bursts": store_bursts_table,
+}
 
 if __name__ == "__main__":
     page = DOCS / "relaxed.md"
     page.write_text(filled(page.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
     plots.plot_stragglers(stragglers(), DOCS / "images" / "stragglers.png")
+    plots.plot_bursts(read("store_bursts"), DOCS / "images" / "store-bursts.png")

@@ -32,7 +32,7 @@ bool Client::send(Mail& mail) {
   bool moved = false;
   waits_ = false;
   for (auto& [rank, peer] : peers_) {
-    for (; !peer.waiting.empty() && peer.in_flight.size() < kMaxInFlight; moved = true) send_segment(rank, peer, mail);
+    for (; !peer.waiting.empty() && peer.in_flight.size() < peer.window; moved = true) send_segment(rank, peer, mail);
     waits_ |= !peer.in_flight.empty();
   }
   return moved;
@@ -57,6 +57,7 @@ void Client::send_segment(int rank, Peer& peer, Mail& mail) {
   Head head = request->head;
   head.number = ++peer.number;
   head.begins = !std::exchange(cut.begun, true);
+  if (head.begins) peer.window = kFirstWindow;
   head.ends = segment.ends;
   if (!segment.ends) head.clock = -1;
   mail.send(rank, message_of(*request, head, ranges, segment));
@@ -98,6 +99,7 @@ void Client::answered(int rank, const std::vector<std::byte>& answer) {
   const std::size_t nbytes = answer.size() - sizeof head;
   if (nbytes > 0) std::memcpy(at(request.result, segment.at * request.element), answer.data() + sizeof head, nbytes);
   if (segment.at == 0) request.version = head.version;
+  peer.window = std::max<std::size_t>(1, head.window);
   request.group = head.due.group;
   request.arrival = head.arrival;
   if (segment.ends) request.finish();

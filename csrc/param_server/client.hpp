@@ -34,12 +34,13 @@ struct PostedRequest final : Operation {
 
 // Cuts requests into segments. A server applies and answers each segment on arrival, so that both
 // directions of a link are busy. Few segments are in flight to each server, so a server buffers
-// little, and other peers get their share of the link. Segments are so short that MPI sends them
-// without a handshake, which would queue behind data.
+// little, and other peers get their share of the link. A request begins with kFirstWindow segments;
+// answers set the window from then on (Server::window_of). Segments are so short that MPI sends
+// them without a handshake, which would queue behind data.
 class Client {
  public:
   static constexpr std::size_t kSegment = 48 << 10;  // bytes of one array; a multiple of Shard::kStripe
-  static constexpr std::size_t kMaxInFlight = 8;
+  static constexpr std::size_t kFirstWindow = 2;
 
   void post(
       std::shared_ptr<PostedRequest> request);  // any thread. A request that can no longer be sent fails immediately
@@ -65,6 +66,7 @@ class Client {
     std::deque<std::shared_ptr<PostedRequest>> waiting;
     Cut cut;  // position in the first waiting request
     std::deque<Segment> in_flight;
+    std::size_t window = kFirstWindow;  // maximum of in_flight
     std::uint64_t number = 0;
     std::exception_ptr departure_error;
   };

@@ -33,6 +33,8 @@ struct Head {
   std::int64_t clock = -1;    // the sender's clock once this request is done; negative: unchanged
   Due due;                    // in an answer: `group` updates have been made
   std::uint64_t version = 0;  // in an answer: version of the shard before the request
+  // in an answer: number of segments that the client may have in flight to this server
+  std::uint32_t window = 0;
   RuleOptions options;
 };
 

@@ -30,6 +30,11 @@ std::size_t place_of(const Served& it, int rank) {
   return static_cast<std::size_t>(std::find(it.ranks.begin(), it.ranks.end(), rank) - it.ranks.begin());
 }
 
+std::int64_t clock_of(const Served& it, int rank) {
+  const std::size_t place = place_of(it, rank);
+  return place < it.ranks.size() ? it.clocks->of(static_cast<int>(place)) : 0;
+}
+
 }  // namespace
 
 void Server::serve(std::uint64_t shard, Served served) {
@@ -88,17 +93,26 @@ bool Server::answer_first(int rank, Peer& peer, Mail& mail) {
     peer.open = peer.arrival == Arrival::gathered ? it : nullptr;
     peer.sum = it->shard->sums() > 1 ? place_of(*it, rank) : 0;
   }
+  if (head.begins) peer.turn = {clock_of(*it, rank), ++begun_};
   const std::byte* const rest = request.data() + sizeof head;
   const std::span ranges(reinterpret_cast<const Range*>(rest), head.ranges);
   Head answer;
   answer.answer = true;
+  answer.window = window_of(peer);
   std::vector<std::byte> reply(sizeof answer + (head.result ? total_of(ranges) * it->shard->element() : 0));
   if (it->shard) change(peer, it, head, rest, answer, head.result ? reply.data() + sizeof answer : nullptr);
   if (head.clock >= 0) advance(*it, rank, head.clock);
   std::memcpy(reply.data(), &answer, sizeof answer);
   mail.send(rank, std::move(reply));
   peer.waiting.pop_front();
+  if (head.ends) peer.turn.reset();
   return true;
+}
+
+std::uint32_t Server::window_of(const Peer& peer) const {
+  const bool first = std::ranges::none_of(
+      peers_, [&](const auto& entry) { return entry.second.turn && *entry.second.turn < *peer.turn; });
+  return first ? kWindow : 1;
 }
 
 bool Server::is_due(Served& it, const Due& due) {
@@ -139,6 +153,7 @@ void Server::left(int rank) {
   Peer& peer = peers_[rank];
   peer.departed = true;
   peer.waiting.clear();
+  peer.turn.reset();
   if (const auto it = std::exchange(peer.open, nullptr)) {
     it->shard->leave(it->gathering, it->rule, it->options, *it->clocks);
   }

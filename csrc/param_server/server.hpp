@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "param_server/messages.hpp"
@@ -24,7 +25,15 @@ struct Served {
 };
 
 // Runs the requests of a rank in the order sent; a request that is not due delays this rank's later
-// ones. Each rank has few requests in flight (param_server/client.hpp), so the queues are bounded.
+// ones. Each rank has few segments in flight (param_server/client.hpp), so the queues are bounded.
+//
+// If several ranks are in the middle of a request, the server admits one at full speed: the rank
+// with the lowest clock, and of these the one that began first. Each of the others may have one
+// segment in flight, which occupies the link while the admitted rank changes. Served one after the
+// other, the requests of a burst are complete after 1, 2, ... times the time of one request; served
+// together, all of them after the last of these times. The ranks then compute at different times,
+// so that the next requests meet an idle link. Fewer bytes queue in the network: a burst overflows
+// the switch's buffer otherwise.
 class Server {
  public:
   // ---- any thread
@@ -38,7 +47,16 @@ class Server {
   void left(int rank);    // marks the rank as finished, for all shards of which it is a worker
 
  private:
+  static constexpr std::uint32_t kWindow = 8;  // segments in flight of the admitted rank
+
   struct Peer {
+    // Clock of the rank, and the number of requests that began before, when its current one began.
+    struct Turn {
+      std::int64_t clock = 0;
+      std::uint64_t began = 0;
+      auto operator<=>(const Turn&) const = default;
+    };
+    std::optional<Turn> turn;  // empty: no request has begun and not ended
     std::deque<std::vector<std::byte>> waiting;
     bool departed = false;
     std::uint64_t last = 0;              // number of the last request
@@ -47,6 +65,7 @@ class Server {
     std::size_t sum = 0;                 // index of the sum in that shard
   };
   bool answer_first(int rank, Peer& peer, Mail& mail);
+  std::uint32_t window_of(const Peer& peer) const;
   static bool is_due(Served& it, const Due& due);
   static void change(Peer& peer, const std::shared_ptr<Served>& it, const Head& head, const std::byte* rest,
                      Head& answer, std::byte* result);
@@ -56,6 +75,7 @@ class Server {
   mutable std::mutex mutex_;  // guards served_
   std::map<std::uint64_t, std::shared_ptr<Served>> served_;
   std::map<int, Peer> peers_;
+  std::uint64_t begun_ = 0;  // requests
 };
 
 }  // namespace ringcomm::store

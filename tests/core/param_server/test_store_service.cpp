@@ -284,6 +284,66 @@ void a_repeated_request_is_done_once() {
   CHECK(!server.turn(mail) && own.clocks->live() == 0);
 }
 
+// Sends segments of requests in a random order of ranks: each answer allows the rank with the
+// lowest clock several segments in flight, and each other rank in the middle of a request one.
+void one_rank_is_admitted(Random& random) {
+  const int size = 1 + static_cast<int>(below(random, 6));
+  const auto ranks = static_cast<std::size_t>(size);
+  const auto hub = make_threads_hub(size);
+  std::vector<std::shared_ptr<Transport>> transports;
+  std::deque<Mail> mails;
+  std::vector<int> workers;
+  for (int rank = 0; rank < size; ++rank) {
+    transports.push_back(make_threads_transport(hub, rank));
+    mails.emplace_back(*transports.back(), 0);
+    workers.push_back(rank);
+  }
+  Owned<> own(size, 4, 0, false);
+  Server server;
+  server.serve(kShard, {own.shard, own.clocks, workers, {}});
+  struct Request {
+    std::int64_t clock;
+    std::uint64_t began;
+    std::size_t left;  // segments
+    auto operator<=>(const Request&) const = default;
+  };
+  std::vector<std::optional<Request>> open(ranks);
+  std::vector<std::uint64_t> numbers(ranks, 0);
+  std::uint64_t began = 0;
+  std::vector<int> present = workers;
+  for (int segment = 0; segment < 300 && !present.empty(); ++segment) {
+    const std::size_t index = below(random, present.size());
+    const int rank = present[index];
+    const auto r = static_cast<std::size_t>(rank);
+    Head head;
+    head.rule = Rule::get;
+    head.shard = kShard;
+    head.number = ++numbers[r];
+    head.begins = !open[r];
+    if (!open[r]) open[r] = Request{own.clocks->of(rank), ++began, 1 + below(random, 4)};
+    head.ends = --open[r]->left == 0;
+    if (head.ends && below(random, 2)) head.clock = own.clocks->of(rank) + 1;
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&head);
+    server.take(rank, {bytes, bytes + sizeof head});
+    CHECK(server.turn(mails[0]));
+    std::optional<MailMessage> answer;
+    while (!answer) {
+      mails[0].advance();
+      answer = mails[r].receive();
+    }
+    Head found;
+    std::memcpy(&found, answer->bytes.data(), sizeof found);
+    const bool first = std::ranges::none_of(open, [&](const auto& other) { return other && *other < *open[r]; });
+    CHECK(found.answer && (first ? found.window > 1 : found.window == 1));
+    if (head.ends) open[r].reset();
+    if (below(random, 60) == 0) {
+      server.left(rank);
+      open[r].reset();
+      present.erase(present.begin() + static_cast<std::ptrdiff_t>(index));
+    }
+  }
+}
+
 // Sends requests to a rank that leaves or dies: the wait ends with an error that names the cause.
 void a_server_goes(bool dies) {
   const auto hub = make_threads_hub(3);
@@ -341,6 +401,8 @@ void all() {
     }
   }
   a_repeated_request_is_done_once();
+  Random random(20261128);
+  for (int trial = 0; trial < 100; ++trial) one_rank_is_admitted(random);
   for (const bool dies : {false, true}) a_server_goes(dies);
   listens_while_it_serves();
   std::puts("store service: all passed");

@@ -20,7 +20,7 @@ from typing import Any
 
 from jobs import launcher_of
 from measure import machine, write
-from plots import plot_stragglers
+from method_plots import plot_stragglers
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "train_relaxed.py"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from write_benchmarks import DOCS, Result, filled, machine, measure, plots, results, table
+from write_benchmarks import DOCS, Result, filled, machine, measure, results, table
 
 from ringcomm import Compression
 
@@ -85,6 +85,8 @@ def speed_table() -> Iterator[str]:
 TABLES = {"convergence": convergence_table, "codecs": codecs_table, "speed": speed_table}
 
 if __name__ == "__main__":
+    import method_plots
+
     page = DOCS / "compression.md"
     page.write_text(filled(page.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
-    plots.plot_convergence(read("convergence", "runs"), DOCS / "images" / "compression.png", LINK)
+    method_plots.plot_convergence(read("convergence", "runs"), DOCS / "images" / "compression.png", LINK)

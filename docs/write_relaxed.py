@@ -9,7 +9,7 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from write_benchmarks import DOCS, Result, filled, machine, measure, plots, table
+from write_benchmarks import DOCS, Result, filled, machine, measure, table
 
 sys.path.insert(0, str(DOCS.parent / "examples"))
 from store_bursts import figures
@@ -116,7 +116,9 @@ TABLES = {
 }
 
 if __name__ == "__main__":
+    import method_plots
+
     page = DOCS / "relaxed.md"
     page.write_text(filled(page.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
-    plots.plot_stragglers(stragglers(), DOCS / "images" / "stragglers.png")
-    plots.plot_bursts(read("store_bursts"), DOCS / "images" / "store-bursts.png")
+    method_plots.plot_stragglers(stragglers(), DOCS / "images" / "stragglers.png")
+    method_plots.plot_bursts(read("store_bursts"), DOCS / "images" / "store-bursts.png")

@@ -112,7 +112,7 @@ format: .venv/.dev
 	.venv/bin/clang-format -i $(CPP)
 	.venv/bin/python docs/write_stub.py
 
-IMAGES := all_to_all-4 master_worker-4 tree-8 round_robin-4 butterfly_doubling-4 butterfly_halving-8 circulant-5 ring-4
+IMAGES := all_to_all-4 master_worker-4 tree-8 round_robin-4 butterfly_doubling-4 butterfly_halving-8 circulant-5 ring-4 bine_halving-8
 docs: .venv/.docs
 	.venv/bin/python docs/write_options.py
 	.venv/bin/python docs/write_api.py

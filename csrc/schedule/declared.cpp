@@ -18,14 +18,20 @@ namespace {
 // received), and the number of reductions under {-1, true}.
 using Shape = std::map<std::pair<int, bool>, int>;
 
+// Returns rank 0's peer that corresponds to a peer of this rank; symmetric_peer() is the inverse.
+int peer_of_first(const Schedule& s, int peer) {
+  if (s.symmetry == Symmetry::exclusive_or) return peer ^ s.rank;
+  const bool mirrored = s.symmetry == Symmetry::reflection && s.rank % 2 == 1;
+  return ((mirrored ? s.rank - peer : peer - s.rank) + s.size) % s.size;
+}
+
 Shape shape_of(const Schedule& s, std::size_t k) {
   Shape shape;
   if (k >= s.rounds.size()) return shape;
   for (const Step& step : s.rounds[k]) {
-    const bool rotation = s.symmetry == Symmetry::rotation;
     if (computes(step.kind)) ++shape[{-1, true}];
     if (is_local(step.kind)) continue;
-    ++shape[{rotation ? (step.peer - s.rank + s.size) % s.size : step.peer ^ s.rank, receives(step.kind)}];
+    ++shape[{peer_of_first(s, step.peer), receives(step.kind)}];
   }
   return shape;
 }

@@ -1,4 +1,4 @@
-// Implements the phases that several algorithms are built from: binomial trees, rings, and
+// Implements the phases that several algorithms are built from: folding, binomial trees, rings, and
 // circulant graphs.
 #include "schedule/phases.hpp"
 
@@ -34,6 +34,22 @@ std::size_t extend(Schedule& schedule, int rounds) {
   const std::size_t first = schedule.rounds.size();
   schedule.rounds.resize(first + static_cast<std::size_t>(rounds));
   return first;
+}
+
+void fold_in(Schedule& s, const Fold& fold) {
+  if (fold.rest == 0) return;
+  Round& round = s.rounds[extend(s, 1)];
+  if (s.rank >= 2 * fold.rest) return;
+  for (int b = 0; b < s.blocks; ++b) {
+    round.push_back(fold.waits(s.rank) ? send(s.rank - 1, b) : reduce(s.rank + 1, b, false));
+  }
+}
+
+void fold_out(Schedule& s, const Fold& fold) {
+  if (fold.rest == 0) return;
+  Round& round = s.rounds[extend(s, 1)];
+  if (s.rank >= 2 * fold.rest) return;
+  for (int b = 0; b < s.blocks; ++b) round.push_back(fold.waits(s.rank) ? receive(s.rank - 1, b) : send(s.rank + 1, b));
 }
 
 void binomial_reduce(Schedule& s) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <vector>
 
 #include "schedule/schedule.hpp"
 
@@ -23,6 +24,23 @@ std::size_t extend(Schedule& schedule, int rounds);
 
 // Returns the lowest of `count` consecutive ranks, beginning at `first` and wrapping at `size`.
 inline int lowest(int first, int count, int size) { return first + count > size ? 0 : first; }
+
+// Maps `size` ranks to indices of the 2^k ranks that take part. Among the first 2(size - 2^k)
+// ranks, each odd rank sends its buffer to the even rank below it, waits, and receives the result.
+// Folded neighbours share an index, so that lower indices always have lower ranks.
+struct Fold {
+  explicit Fold(int size) : core(bit_floor(size)), rest(size - core) {}
+  bool waits(int rank) const { return rank < 2 * rest && rank % 2 == 1; }
+  int index(int rank) const { return rank < 2 * rest ? rank / 2 : rank - rest; }
+  int rank_at(int index) const { return index < rest ? 2 * index : index + rest; }
+  // The host of the last rank has no rank that waits.
+  std::vector<int> busiest() const { return {0, core + rest - 1}; }
+  int core, rest;
+};
+// Append the round in which waiting ranks send their buffer, and the round in which they receive
+// the result. If the size is a power of two, they append nothing.
+void fold_in(Schedule& schedule, const Fold& fold);
+void fold_out(Schedule& schedule, const Fold& fold);
 
 // Append binomial trees on block 0, ranks counted from schedule.root; ceil(log2 p) rounds each.
 //   p = 4:  1 -> 0, 3 -> 2;  2 -> 0      and back      0 -> 2;  0 -> 1, 2 -> 3

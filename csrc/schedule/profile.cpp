@@ -133,8 +133,7 @@ class Builder {
 
   // Returns the step's peer in the schedule that the symmetry derives for rank `by` from rank 0's.
   int peer_of(const Step& step, int by) const {
-    if (by == 0) return step.peer;
-    return first_.symmetry == Symmetry::rotation ? (step.peer + by) % size_ : step.peer ^ by;
+    return by == 0 ? step.peer : symmetric_peer(first_.symmetry, step.peer, by, size_);
   }
 
   Load count(const Round& round, int rank, int by) {

@@ -11,10 +11,11 @@ namespace schedules {
 // Functions that make the schedules, one per row of the table below. Each is in the file of its
 // name.
 using Make = Schedule(int rank, int size, int root);
-Make allreduce_all_to_all, allreduce_butterfly_doubling, allreduce_butterfly_halving, allreduce_circulant,
-    allreduce_master_worker, allreduce_ring, allreduce_round_robin, allreduce_tree;
-Make reduce_binomial, reduce_ring_gather, reduce_chain;
-Make broadcast_binomial, broadcast_chain, broadcast_scatter_ring;
+Make allreduce_all_to_all, allreduce_bine_doubling, allreduce_bine_halving, allreduce_butterfly_doubling,
+    allreduce_butterfly_halving, allreduce_circulant, allreduce_master_worker, allreduce_ring, allreduce_round_robin,
+    allreduce_tree;
+Make reduce_bine, reduce_binomial, reduce_ring_gather, reduce_chain;
+Make broadcast_bine, broadcast_binomial, broadcast_chain, broadcast_scatter_ring;
 Make allgather_bruck, allgather_ring;
 Make reducescatter_circulant, reducescatter_ring;
 Make alltoall_bruck, alltoall_direct, alltoall_pairwise;
@@ -26,8 +27,10 @@ namespace {
 
 using namespace schedules;
 
-constexpr bool kAutomatic = true, kAnyRoot = true, kEqualBlocks = true, kDirect = true;
-constexpr std::string_view kButterfly = "butterfly";
+// kByNameOnly: for algorithms that reduce the contention of links. The price has no contention, so
+// they can only tie there if every rank has a separate host.
+constexpr bool kAutomatic = true, kByNameOnly = false, kAnyRoot = true, kEqualBlocks = true, kDirect = true;
+constexpr std::string_view kButterfly = "butterfly", kSwing = "swing";
 
 }  // namespace
 
@@ -59,16 +62,27 @@ const std::vector<Algorithm>& algorithms() {
        kAutomatic, false, false, kDirect},
       {allreduce, "ring", allreduce_ring,
        "p-1 share-reduce and p-1 share-only steps: 2(p-1)*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
+      {allreduce, "bine_doubling", allreduce_bine_doubling,
+       "exchange complete buffers over distances ..., 5, 3, 1, 1 (Swing, Bine): L*alpha + L*S*(beta + gamma)",
+       kByNameOnly, false, false, false, kSwing},
+      {allreduce, "bine_halving", allreduce_bine_halving,
+       "exchange halves, quarters, ... over distances 1, 1, 3, 5, ... and back (Swing, Bine): 2L*alpha + 2f*S*beta + "
+       "f*S*gamma",
+       kByNameOnly, false, false, false, kSwing},
       {reduce, "binomial", reduce_binomial, "binomial tree to the root: L*alpha + L*S*(beta + gamma)", kAutomatic},
       {reduce, "ring_gather", reduce_ring_gather,
        "ring reduce-scatter, binomial gather: (p-1+L)*alpha + 2f*S*beta + f*S*gamma", kAutomatic},
       {reduce, "chain", reduce_chain, "pipeline of 4p blocks from rank to rank: (5p-2)*(alpha + S*(beta + gamma)/4p)",
        kAutomatic},
+      {reduce, "bine", reduce_bine,
+       "Bine tree to the root, shorter distances than binomial: L*alpha + L*S*(beta + gamma)", kByNameOnly},
       {broadcast, "binomial", broadcast_binomial, "binomial tree from the root: L*alpha + L*S*beta", kAutomatic},
       {broadcast, "scatter_ring", broadcast_scatter_ring,
        "binomial scatter, ring all-gather: (L+p-1)*alpha + 2f*S*beta", kAutomatic},
       {broadcast, "chain", broadcast_chain, "pipeline of 4p blocks from rank to rank: (5p-2)*(alpha + S*beta/4p)",
        kAutomatic},
+      {broadcast, "bine", broadcast_bine,
+       "Bine tree from the root, shorter distances than binomial: L*alpha + L*S*beta", kByNameOnly},
       {allgather, "bruck", allgather_bruck, "exchange over distances 1, 2, 4, ...: L*alpha + f*S*beta", kAutomatic},
       {allgather, "ring", allgather_ring, "each rank forwards the block received last: (p-1)*alpha + f*S*beta",
        kAutomatic},

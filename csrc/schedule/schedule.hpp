@@ -47,9 +47,17 @@ struct Step {
 
 using Round = std::vector<Step>;
 
-// Relation between the ranks' schedules. If there is one, the price follows from rank 0's schedule:
-// rank r's peers are those of rank 0 rotated (r+d mod p), or r xor d.
-enum class Symmetry : std::uint8_t { none, rotation, exclusive_or };
+// Relation between the ranks' schedules. If there is one, the price follows from rank 0's schedule.
+// If d is a peer of rank 0, rank r's peer is r+d mod p (rotation), r xor d, or (reflection) r+d mod
+// p for even r and r-d mod p for odd r.
+enum class Symmetry : std::uint8_t { none, rotation, exclusive_or, reflection };
+
+// Returns the peer of rank `rank` that corresponds to rank 0's peer `peer`.
+inline int symmetric_peer(Symmetry symmetry, int peer, int rank, int size) {
+  if (symmetry == Symmetry::exclusive_or) return peer ^ rank;
+  const bool mirrored = symmetry == Symmetry::reflection && rank % 2 == 1;
+  return ((mirrored ? rank - peer : rank + peer) + size) % size;
+}
 
 // Blocks 0 .. blocks-1 are the data. Blocks blocks, blocks+1, ... are scratch: temporary t has the
 // size of block temps[t].

@@ -18,32 +18,6 @@
 namespace ringcomm::schedules {
 namespace {
 
-// Maps `size` ranks to indices of the 2^k ranks that take part. Two folded neighbours share an
-// index, so that lower indices always have lower ranks.
-struct Fold {
-  explicit Fold(int size) : core(bit_floor(size)), rest(size - core) {}
-  bool waits(int rank) const { return rank < 2 * rest && rank % 2 == 1; }
-  int index(int rank) const { return rank < 2 * rest ? rank / 2 : rank - rest; }
-  int rank_at(int index) const { return index < rest ? 2 * index : index + rest; }
-  int core, rest;
-};
-
-void fold_in(Schedule& s, const Fold& fold) {
-  if (fold.rest == 0) return;
-  Round& round = s.rounds[extend(s, 1)];
-  if (s.rank >= 2 * fold.rest) return;
-  for (int b = 0; b < s.blocks; ++b) {
-    round.push_back(fold.waits(s.rank) ? send(s.rank - 1, b) : reduce(s.rank + 1, b, false));
-  }
-}
-
-void fold_out(Schedule& s, const Fold& fold) {
-  if (fold.rest == 0) return;
-  Round& round = s.rounds[extend(s, 1)];
-  if (s.rank >= 2 * fold.rest) return;
-  for (int b = 0; b < s.blocks; ++b) round.push_back(fold.waits(s.rank) ? receive(s.rank - 1, b) : send(s.rank + 1, b));
-}
-
 void exchange_doubling(Schedule& s, const Fold& fold) {
   std::size_t at = extend(s, ceil_log2(fold.core));
   if (fold.waits(s.rank)) return;
@@ -80,7 +54,7 @@ Schedule butterfly(const char* name, int rank, int size, bool halving) {
   const Fold fold(size);
   Schedule s = blank(Collective::allreduce, name, rank, size, halving ? fold.core : 1,
                      fold.rest == 0 ? Symmetry::exclusive_or : Symmetry::none);
-  if (fold.rest > 0) s.busiest = {0, size - 1};  // the host of the last rank has no rank that waits
+  if (fold.rest > 0) s.busiest = fold.busiest();
   fold_in(s, fold);
   halving ? exchange_halving(s, fold) : exchange_doubling(s, fold);
   fold_out(s, fold);

@@ -162,7 +162,9 @@ def _options(
 ) -> list[_core.Option]:
     every = menu.options("", size, memory=True, wire=wire)
     if requested is None:
-        return every
+        by_name = [a.name for a in _core.algorithms() if a.collective == collective and not a.automatic]
+        others = (option for name in by_name for option in menu.options(name, size, memory=True, wire=wire))
+        return every + [option._replace(chosen=False) for option in others]
     chosen = {option.name for option in every if option.chosen}
     found: list[_core.Option] = []
     for name in requested:

@@ -51,6 +51,8 @@ class AlgorithmInfo(NamedTuple):
     name: str
     equal_blocks: bool
     summary: str
+    automatic: bool
+    alias: str  # "": none
 
 class Network(NamedTuple):
     """The cost model: seconds per message, and per byte sent, reduced, copied (network.hpp)."""
@@ -92,7 +94,7 @@ class Schedule:
     root: int
     blocks: int
     temps: list[int]
-    symmetry: str  # "none", "rotation", "exclusive_or"
+    symmetry: str  # one of SYMMETRIES
     rounds: list[list[Step]]
 
 def algorithms() -> list[AlgorithmInfo]: ...

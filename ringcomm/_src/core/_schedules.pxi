@@ -78,8 +78,8 @@ cdef extern from "schedule/prove.hpp" namespace "ringcomm" nogil:
 cdef extern from "schedule/registry.hpp" namespace "ringcomm" nogil:
     cdef cppclass CAlgorithm "ringcomm::Algorithm":
         Collective collective
-        string_view name, summary
-        cbool equal_blocks
+        string_view name, summary, alias
+        cbool automatic, equal_blocks
     vector[CAlgorithm] c_algorithms "ringcomm::algorithms"() except +translate
     shared_ptr[const CSchedule] c_schedule_for "ringcomm::schedule_for"(Collective collective, const string& name, int rank,
                                                                         int size, int root) except +translate
@@ -88,7 +88,7 @@ DTYPES: tuple[str, ...] = tuple([c_text(kDTypes[i].name).decode() for i in range
 ITEM_SIZES: tuple[int, ...] = tuple([kDTypes[i].size for i in range(kDTypes.size())])
 OPS: tuple[str, ...] = tuple([c_text(kOpNames[i]).decode() for i in range(kOpNames.size())])
 COLLECTIVES: tuple[str, ...] = tuple([c_text(kCollectiveNames[i]).decode() for i in range(kCollectiveNames.size())])
-SYMMETRIES = ("none", "rotation", "exclusive_or")
+SYMMETRIES = ("none", "rotation", "exclusive_or", "reflection")
 STEP_KINDS = ("send", "receive", "reduce", "combine", "copy")
 
 
@@ -113,6 +113,8 @@ class AlgorithmInfo(NamedTuple):
     name: str
     equal_blocks: bool
     summary: str
+    automatic: bool
+    alias: str  # "": none
 
 
 class Network(NamedTuple):
@@ -195,7 +197,7 @@ cdef class Schedule:
     @property
     def temps(self) -> list[int]: return list(self.it.temps)
     @property
-    def symmetry(self) -> str: return SYMMETRIES[<int>self.it.symmetry]  # "none", "rotation", "exclusive_or"
+    def symmetry(self) -> str: return SYMMETRIES[<int>self.it.symmetry]  # one of SYMMETRIES
 
     @property
     def rounds(self) -> list[list[Step]]:
@@ -207,7 +209,8 @@ cdef step_of(const CStep& it):
 
 
 def algorithms() -> list[AlgorithmInfo]:
-    return [AlgorithmInfo(COLLECTIVES[<int>it.collective], c_text(it.name).decode(), bool(it.equal_blocks), c_text(it.summary).decode())
+    return [AlgorithmInfo(COLLECTIVES[<int>it.collective], c_text(it.name).decode(), bool(it.equal_blocks), c_text(it.summary).decode(),
+                          bool(it.automatic), c_text(it.alias).decode())
             for it in c_algorithms()]
 
 

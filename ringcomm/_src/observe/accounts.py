@@ -116,8 +116,8 @@ class Stats:
             Name of the operation.
         algorithm : str | None
             Algorithm; None: all. The name of a family returns the sum of its algorithms:
-            "butterfly" is "butterfly_doubling" and "butterfly_halving", "tree" is "tree:0",
-            "tree:1" and so on.
+            "butterfly" is "butterfly_doubling" and "butterfly_halving", "swing" is "bine_doubling"
+            and "bine_halving", "tree" is "tree:0", "tree:1" and so on.
 
         Returns
         -------
@@ -180,14 +180,17 @@ _OTHER_ALGORITHMS = (
     "different",
 )  # names other than schedules
 
+_ALIASES = {entry.name: entry.alias for entry in _core.algorithms() if entry.alias}
+
 
 def _algorithm_names() -> set[str]:
     registered = (entry.name for entry in algorithms.all_registered())
-    return {*_OTHER_ALGORITHMS, "butterfly", *(entry.name for entry in _core.algorithms()), *registered}
+    return {*_OTHER_ALGORITHMS, *_ALIASES.values(), *(entry.name for entry in _core.algorithms()), *registered}
 
 
 def _matches(name: str, algorithm: str) -> bool:
-    family = name.rpartition(":")[2] == "butterfly" and algorithm.startswith(f"{name}_")
+    schedule = algorithm.rpartition(":")[2]
+    family = schedule in _ALIASES and name == algorithm.removesuffix(schedule) + _ALIASES[schedule]
     return name == algorithm or family or algorithm.startswith(f"{name}:")
 
 

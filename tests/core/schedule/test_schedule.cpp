@@ -101,6 +101,9 @@ std::map<std::string, Row> allreduce_table() {
                                   return Sent{2 * ceil_log2(p), 2 * share(core) + (folded(p) ? 1 : 0)};
                                 },
                                 false, [](int p) { return 2 * ceil_log2(p); }};
+  table["bine_doubling"] = table["butterfly_doubling"];
+  table["bine_halving"] = {[=](int p, int) { return Sent{(p % 2 ? 4 : 2) * ceil_log2(p), 2 * share(p)}; }, false,
+                           [](int p) { return 2 * ceil_log2(p); }};
   return table;
 }
 
@@ -138,11 +141,11 @@ void table_of_costs_holds() {
     const Row& row = table.at(std::string(name));
     for (int p = 1; p <= 64; ++p) {
       const auto schedules = all_ranks(*find_algorithm(Collective::allreduce, name), p);
-      const bool power = (p & (p - 1)) == 0, butterfly = name.starts_with("butterfly");
+      const bool power = (p & (p - 1)) == 0, pairs = name.starts_with("butterfly") || name.starts_with("bine");
       for (const Schedule& s : schedules) {
         const Sent is = sent_by(s), documented = row.sends(p, s.rank);
         CHECK(static_cast<int>(s.rounds.size()) == row.depth(p));
-        if (row.exact || (butterfly && power))
+        if (row.exact || (pairs && power))
           CHECK(is.messages == documented.messages && near(is.buffers, documented.buffers));
         CHECK(is.messages <= documented.messages && is.buffers <= documented.buffers + 1e-9);
       }
@@ -167,9 +170,11 @@ void other_collectives_cost_what_they_say() {
     };
     using enum Collective;
     expect(reduce, "binomial", 1, 1, rounds);
+    expect(reduce, "bine", 1, 1, rounds);
     expect(reduce, "ring_gather", p, 2 * share, p - 1 + rounds);
     expect(reduce, "chain", 4 * p, 1, p == 1 ? 0 : 5 * p - 2);
     expect(broadcast, "binomial", rounds, rounds, rounds);
+    expect(broadcast, "bine", rounds, rounds, rounds);
     expect(broadcast, "scatter_ring", rounds + p - 1, 2 * share, p - 1 + rounds);
     expect(broadcast, "chain", 4 * p, 1, p == 1 ? 0 : 5 * p - 2);
     expect(allgather, "bruck", rounds, share, rounds);
@@ -190,6 +195,8 @@ void registry_finds_and_keeps() {
   CHECK(algorithms_named(Collective::allreduce, "nonsense").empty());
   CHECK(algorithms_named(Collective::allreduce, "ring").at(0)->name == "ring");
   CHECK(algorithms_named(Collective::allreduce, "butterfly").size() == 2);
+  CHECK(algorithms_named(Collective::allreduce, "swing").size() == 2);
+  for (const Algorithm* a : algorithms_named(Collective::allreduce, "")) CHECK(a->alias != "swing");
   CHECK(algorithms_named(Collective::allgather, "").size() == algorithm_names(Collective::allgather).size());
   std::set<std::pair<Collective, std::string_view>> names;
   for (const Algorithm& a : algorithms()) CHECK(names.emplace(a.collective, a.name).second && !a.summary.empty());
@@ -249,7 +256,7 @@ void reasons_name_the_place() {
   CHECK(has(why([](auto& s) { s[3].blocks = 5; }), "rank 3"));
   CHECK(has(why([](auto& s) { s.pop_back(); }), "rank 0"));
   CHECK(has(why([](auto& s) { s.clear(); }), "no rank"));
-  for (const Symmetry lie : {Symmetry::rotation, Symmetry::exclusive_or}) {
+  for (const Symmetry lie : {Symmetry::rotation, Symmetry::exclusive_or, Symmetry::reflection}) {
     auto tree = all_ranks(*find_algorithm(Collective::allreduce, "tree"), 4);
     for (Schedule& s : tree) s.symmetry = lie;
     CHECK(!prove(tree).ok);

@@ -79,12 +79,14 @@ void prices_are_the_closed_forms() {
       CHECK(near(seconds("ring"), 2 * n * alpha + shares));
       CHECK(near(seconds("round_robin"), 2 * alpha + shares));
       CHECK(near(seconds("circulant"), 2 * L * alpha + shares));
+      CHECK(near(seconds("bine_halving"), 2 * L * alpha + shares));
       CHECK(near(seconds("all_to_all"), alpha + n * S * (beta + gamma)));
       CHECK(near(seconds("master_worker"), 2 * alpha + n * S * (2 * beta + gamma)));
       CHECK(near(seconds("tree"), L * (2 * alpha + 2 * S * beta + S * gamma)));
       if ((p & (p - 1)) != 0) continue;
       CHECK(near(seconds("butterfly_halving"), 2 * L * alpha + shares));
       CHECK(near(seconds("butterfly_doubling"), L * (alpha + S * beta + S * gamma)));
+      CHECK(near(seconds("bine_doubling"), L * (alpha + S * beta + S * gamma)));
     }
   }
 }
@@ -160,6 +162,15 @@ void ranks_of_a_host_share_its_link() {
     same(price(profile_of(a, 512, hosts), kMB, {100'000, 2}, m),
          price(profile_of(a, 512, shuffled), kMB, {100'000, 2}, m));
   }
+  // Neighbouring hosts of an odd number of ranks are mirror images of each other.
+  const Placement triples = blocks_of(3, 510);
+  const auto undeclared = [](int rank) {
+    Schedule s = allreduce("bine_halving").make(rank, 510, 0);
+    s.symmetry = Symmetry::none;
+    return s;
+  };
+  same(price(profile_of(allreduce("bine_halving"), 510, triples), kMB, {100'000, 2}, m),
+       price(make_profile(undeclared, 510, triples), kMB, {100'000, 2}, m));
 }
 
 // "butterfly" means the cheaper of its two variants. For one instance at powers of two, the choice

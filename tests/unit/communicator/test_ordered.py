@@ -18,7 +18,8 @@ from ringcomm._src.base.ops import Op
 from ringcomm._src.core import _core
 from ringcomm._src.observe.events import Listener
 
-ALLREDUCE = sorted({a.name for a in _core.algorithms() if a.collective == "allreduce"} | {"butterfly"})
+ALIASES = {a.name: a.alias for a in _core.algorithms() if a.alias}
+ALLREDUCE = sorted({a.name for a in _core.algorithms() if a.collective == "allreduce"} | set(ALIASES.values()))
 MESSAGES = ringcomm.Config(shared_memory="off")
 SHARED = ringcomm.Config(shared_memory="on")
 SMALL_PIECES = ringcomm.Config(shared_memory="off", segment_bytes=64, window=2)
@@ -47,8 +48,8 @@ def traced(size, fn, *args, config=MESSAGES):
 
 
 def stands_for(asked, path):
-    """Returns True if `path` may run the requested algorithm: "butterfly" has two, by size."""
-    return path == asked or (asked == "butterfly" and path in ("butterfly_doubling", "butterfly_halving"))
+    """Returns True if `path` may run the requested algorithm: an alias has two, by size."""
+    return asked in (path, ALIASES.get(path))
 
 
 # ---- allreduce -------------------------------------------------------------------------------------------------------

@@ -38,6 +38,12 @@ LECTURE = {
         lambda p: 2 * f(half(p)) + (p != half(p)),
         lambda p: 2 * floor(log2(p)) + (p != half(p)),
     ),
+    "bine_doubling": (log, log),
+    # For odd p, most rounds have two peers: in a half, all but the last one or two.
+    "bine_halving": (
+        lambda p: 2 * f(p),
+        lambda p: 2 * (2 * log(p) - 1 - (p <= 0.75 * 2 ** log(p)) if p % 2 else log(p)),
+    ),
 }
 
 
@@ -85,7 +91,8 @@ def test_allreduces_send_what_the_lecture_says(size):
         assert all(one.calls == 1 for one in ranks)
         assert max(one.bytes_sent for one in ranks) == pytest.approx(volume(size) * BYTES), name
         assert max(one.messages_sent for one in ranks) == messages(size), name
-    for name in ("ring", "round_robin", "circulant"):  # every rank sends an equal number of bytes
+    assert {one.of("allreduce", alias).calls for one in stats for alias in ("butterfly", "swing")} == {2}
+    for name in ("ring", "round_robin", "circulant", "bine_halving"):  # every rank sends an equal number of bytes
         assert {one.of("allreduce", name).bytes_sent for one in stats} == {2 * BYTES * (size - 1) // size}, name
 
 

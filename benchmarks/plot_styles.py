@@ -41,7 +41,7 @@ def at_end(axes: Any, x: float, y: float, label: str, color: Any) -> None:
 
 
 def spread_labels(axes: Any, ends: Iterable[tuple[float, float, str, Any]], least: float) -> None:
-    """Writes labels at the ends of lines, at least `least` apart on a linear y axis.
+    """Writes labels at the ends of lines, with gaps of at least `least` on a linear y axis.
 
     `ends`: x, y, text and colour of each. Labels stay below the top of the axes.
     """

@@ -57,7 +57,7 @@ help:
 	@echo "make test-all         run all these tests except test-gpu and test-matrix"
 	@echo "make lint             check formats, types, layers and language, and the extension's stub"
 	@echo "make format           correct the formats, and write the extension's stub"
-	@echo "make docs             write docs/api/ from the docstrings, and the tables and pictures of docs/"
+	@echo "make docs             write the tables and pictures of docs/, and build the site in docs/_build/html"
 	@echo "make wheel            build dist/ringcomm-*.whl for this Python"
 	@echo "make wheels           build dist/wheels/: the source archive, and wheels for Linux with glibc 2.28 or"
 	@echo "                      later, for each of PYTHONS and MACHINES"
@@ -115,7 +115,6 @@ format: .venv/.dev
 IMAGES := all_to_all-4 master_worker-4 tree-8 round_robin-4 butterfly_doubling-4 butterfly_halving-8 circulant-5 ring-4 bine_halving-8
 docs: .venv/.docs
 	.venv/bin/python docs/write_options.py
-	.venv/bin/python docs/write_api.py
 	.venv/bin/python docs/write_benchmarks.py
 	.venv/bin/python docs/write_compression.py
 	.venv/bin/python docs/write_relaxed.py
@@ -125,6 +124,7 @@ docs: .venv/.docs
 	  --plot docs/images/simulate-allreduce.png > /dev/null
 	.venv/bin/ringcomm show --topology one_peer_exponential --ranks 8 --output docs/images/topology-one_peer_exponential-8.png > /dev/null
 	.venv/bin/ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4 --output docs/images/allreduce-two_rings-4.png > /dev/null
+	.venv/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html
 
 wheel: dist/.wheel
 	@ls $(WHEEL)
@@ -140,7 +140,7 @@ wheels: .venv-wheels/.made
 	  --machines '$(MACHINES)' --output dist/wheels $(PYTHONS)
 
 clean:
-	rm -rf .venv .venv-openmpi .venv-frameworks .venv-wheels build dist output docs/api .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-openmpi .venv-frameworks .venv-wheels build dist output docs/_build .pytest_cache .hypothesis .mypy_cache .ruff_cache
 
 # ---- environments ----------------------------------------------------------------------------------------------------
 

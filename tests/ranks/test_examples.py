@@ -8,7 +8,7 @@ import re
 import mpi_case
 import numpy as np
 import pytest
-from launching import ROOT, output_of
+from launching import ROOT
 
 EXAMPLES = ROOT / "examples"
 
@@ -134,21 +134,15 @@ def test_toy_binding(tmp_path):
         assert f"[{mean}, {mean + 1}]), 'bias': Tensor([{10 * mean}])" in text
 
 
-def test_the_snippet_of_torch_distributed(tmp_path):
-    page = (ROOT / "docs" / "torch-distributed.md").read_text(encoding="utf-8")
-    program = tmp_path / "snippet.py"
-    program.write_text("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
-    text = mpi_case.output_of([program], tmp_path, ranks=2)
-    assert text.count("[2.0, 2.0, 2.0]") == 2
-
-
-def test_the_snippets_of_the_pages_run_and_show_it(tmp_path):
-    pages = "".join((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/communicator.md"))
-    snippets = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
-    program = tmp_path / "snippets.py"
-    program.write_text("\n".join(snippets))  # one job runs all snippets
-    text = output_of([program], tmp_path, ranks=2)  # lines of two ranks may be mixed
-    assert len(snippets) == 5 and text.count("rank 0 with tag 42 (40 bytes) was never received") == 1, text
-    assert [text.count(f"rank {rank} of 2") for rank in range(2)] == [4, 5], text
-    assert text.count("2048 samples") == text.count("[2. 2. 2.]") == 2, text
-    assert text.count("of 2: 1, from rank") == 2, text  # the sum of 0 and 1
+def test_tutorial(tmp_path):
+    """Two ranks learn as well as one process, and a resumed job continues with the next epoch."""
+    pattern = r"^epoch (\d): accuracy (\S+)"
+    for ranks, name in ((1, "one_process.py"), (2, "many_ranks.py")):
+        text = mpi_case.output_of([EXAMPLES / "tutorial" / name], tmp_path, ranks)
+        found = re.findall(pattern, text, re.M)
+        assert [int(epoch) for epoch, _ in found] == list(range(5)) and float(found[-1][1]) > 0.9, text
+    resume = [EXAMPLES / "tutorial" / "resume.py", "--epochs"]
+    once = [re.findall(pattern, mpi_case.output_of([*resume, epochs], tmp_path, 2), re.M) for epochs in "23"]
+    assert [epoch for job in once for epoch, _ in job] == ["0", "1", "2"]
+    (tmp_path / "checkpoint.pt").unlink()
+    assert re.findall(pattern, mpi_case.output_of([*resume, "3"], tmp_path, 2), re.M)[:2] == once[0]

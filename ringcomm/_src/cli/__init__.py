@@ -15,6 +15,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ringcomm._src.cli import ringrun
 
         return ringrun.main(arguments[1:])
+    options = make_parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except BrokenPipeError:  # for example `ringcomm show ring | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands except `run`, whose parser is that of `ringrun`."""
     from ringcomm._src.base.version import __version__
     from ringcomm._src.cli import bench, info, show, simulate, tune
 
@@ -32,9 +42,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     commands.add_parser("run", help="start a program on several ranks; identical to ringrun, see 'ringcomm run --help'")
-    options = parser.parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except BrokenPipeError:  # for example `ringcomm show ring | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return parser

@@ -28,7 +28,7 @@ from ringcomm._src.launch.mpi import OPEN_MPI, find
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs/slurm.md"
-BLOCKS = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
+BLOCKS = re.findall(r"```sh[^\n]*\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
 OPEN = find().family == OPEN_MPI
 HERE = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 INTEL = os.environ.get("INTEL_MPI_LIBRARY", "")

@@ -1,0 +1,112 @@
+"""Sphinx's configuration of the site. `make docs` builds it, with or without network access."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.application import Sphinx
+
+import ringcomm
+from ringcomm._src import cli
+
+ROOT = Path(__file__).resolve().parents[1]
+# Links to files outside of docs/ are downloads. With the address of a repository they lead there,
+# for example to https://host/owner/ringcomm/blob/main/examples/parallel/ddp.py.
+REPOSITORY = os.environ.get("RINGCOMM_REPOSITORY", "")
+INVENTORIES = {
+    "python": "https://docs.python.org/3",
+    "numpy": "https://numpy.org/doc/stable",
+    "mpi4py": "https://mpi4py.readthedocs.io/en/stable",
+    "torch": "https://docs.pytorch.org/docs/stable",
+}
+OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
+PAGE = re.compile(r"(?<![\w/`])docs/([\w-]+)\.md\b")
+
+project = "ringcomm"
+author = copyright = "The ringcomm developers"
+version = release = ringcomm.__version__.partition("+")[0]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.intersphinx",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_title = f"ringcomm {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 88
+napoleon_google_docstring = False
+
+
+def reachable(address: str) -> bool:
+    """Returns whether the server of this address answers. A build without network has no inventories."""
+    try:
+        socket.create_connection((urlsplit(address).hostname, 443), timeout=3).close()
+    except OSError:
+        return False
+    return True
+
+
+intersphinx_mapping = {name: (address, None) for name, address in INVENTORIES.items() if reachable(address)}
+
+
+class Help(Directive):
+    """`{help} bench` shows the output of `ringcomm bench --help`."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        os.environ["COLUMNS"] = "84"
+        with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.suppress(SystemExit):
+            cli.main([self.arguments[0], "--help"])
+        return [nodes.literal_block(text=output.getvalue(), language="text")]
+
+
+def link_outside(app: Sphinx, name: str, source: list[str]) -> None:
+    """Makes links to folders outside of docs/ text, or all links to outside links to the repository."""
+
+    def one(match: re.Match[str]) -> str:
+        text, path = match.groups()
+        if REPOSITORY:
+            return f"[{text}]({REPOSITORY}/{path})"
+        return f"`{path}`" if (ROOT / path).is_dir() else match[0]
+
+    source[0] = OUTSIDE.sub(one, source[0])
+
+
+def link_pages(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """Makes links of the pages that docstrings name."""
+    lines[:] = [PAGE.sub(r":doc:`/\1`", line) for line in lines]
+
+
+def skip_repeated(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    """Skips exceptions on other pages than that of ringcomm.errors."""
+    error = inspect.isclass(thing) and issubclass(thing, BaseException)
+    return True if error and app.env.docname != "reference/errors" else None
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("help", Help)
+    app.connect("source-read", link_outside)
+    app.connect("autodoc-process-docstring", link_pages)
+    app.connect("autodoc-skip-member", skip_repeated)

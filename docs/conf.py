@@ -30,6 +30,7 @@ INVENTORIES = {
     "torch": "https://docs.pytorch.org/docs/stable",
 }
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
+NAMED = re.compile(r"\[[\w-]+\.md\]\(([\w-]+\.md[^)]*)\)")
 PAGE = re.compile(r"(?<![\w/`])docs/([\w-]+)\.md\b")
 
 project = "ringcomm"
@@ -46,6 +47,9 @@ extensions = [
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+highlight_language = "none"
+default_role = "py:obj"
+pygments_dark_style = "monokai"
 html_theme = "furo"
 html_title = f"ringcomm {version}"
 html_static_path = ["_static"]
@@ -59,7 +63,7 @@ napoleon_google_docstring = False
 
 
 def reachable(address: str) -> bool:
-    """Returns whether the server of this address answers. A build without network has no inventories."""
+    """Returns whether the server of this address answers: without network it does not."""
     try:
         socket.create_connection((urlsplit(address).hostname, 443), timeout=3).close()
     except OSError:
@@ -83,7 +87,7 @@ class Help(Directive):
 
 
 def link_outside(app: Sphinx, name: str, source: list[str]) -> None:
-    """Makes links to folders outside of docs/ text, or all links to outside links to the repository."""
+    """Shows titles of pages instead of file names, and resolves links to files outside of docs/."""
 
     def one(match: re.Match[str]) -> str:
         text, path = match.groups()
@@ -91,7 +95,7 @@ def link_outside(app: Sphinx, name: str, source: list[str]) -> None:
             return f"[{text}]({REPOSITORY}/{path})"
         return f"`{path}`" if (ROOT / path).is_dir() else match[0]
 
-    source[0] = OUTSIDE.sub(one, source[0])
+    source[0] = NAMED.sub(r"[](\1)", OUTSIDE.sub(one, source[0]))  # an empty text becomes the title
 
 
 def link_pages(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
@@ -100,9 +104,19 @@ def link_pages(app: Sphinx, what: str, name: str, thing: Any, options: Any, line
 
 
 def skip_repeated(app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
-    """Skips exceptions on other pages than that of ringcomm.errors."""
-    error = inspect.isclass(thing) and issubclass(thing, BaseException)
+    """Skips the exceptions of ringcomm.errors on other pages than its own."""
+    error = inspect.isclass(thing) and thing.__name__ in ringcomm.errors.__all__
     return True if error and app.env.docname != "reference/errors" else None
+
+
+def find_error(app: Sphinx, env: Any, node: Any, contents: nodes.Element) -> nodes.Element | None:
+    """Resolves ringcomm.MismatchError to ringcomm.errors.MismatchError."""
+    name = str(node.get("reftarget", "")).rpartition(".")[2]
+    if name not in ringcomm.errors.__all__:
+        return None
+    python = env.get_domain("py")
+    target = f"ringcomm.errors.{name}"
+    return python.resolve_xref(env, node["refdoc"], app.builder, "exc", target, node, contents)
 
 
 def setup(app: Sphinx) -> None:
@@ -110,3 +124,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", link_outside)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("autodoc-skip-member", skip_repeated)
+    app.connect("missing-reference", find_error)

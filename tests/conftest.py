@@ -26,6 +26,7 @@ ONE_MPI = [
     *("ranks/test_examples.py", "unit/algorithms/test_tuning.py", "unit/base", "unit/cli", "unit/decentralized"),
     *(
         "unit/test_benchmarks.py",
+        "unit/test_code_blocks.py",
         "unit/launch/test_as_horovod.py",
         "bindings/torch_distributed/test_parallel_examples.py",
     ),

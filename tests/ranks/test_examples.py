@@ -137,12 +137,12 @@ def test_toy_binding(tmp_path):
 def test_tutorial(tmp_path):
     """Two ranks learn as well as one process, and a resumed job continues with the next epoch."""
     pattern = r"^epoch (\d): accuracy (\S+)"
-    for ranks, name in ((1, "one_process.py"), (2, "many_ranks.py")):
-        text = mpi_case.output_of([EXAMPLES / "tutorial" / name], tmp_path, ranks)
+    for name, copies in (("one_process.py", 2), ("many_ranks.py", 1)):
+        text = mpi_case.output_of([EXAMPLES / "tutorial" / name], tmp_path, 2)
         found = re.findall(pattern, text, re.M)
-        assert [int(epoch) for epoch, _ in found] == list(range(5)) and float(found[-1][1]) > 0.9, text
+        assert sorted(int(epoch) for epoch, _ in found) == sorted([*range(5)] * copies), text
+        assert float(found[-1][1]) > 0.9, text
     resume = [EXAMPLES / "tutorial" / "resume.py", "--epochs"]
-    once = [re.findall(pattern, mpi_case.output_of([*resume, epochs], tmp_path, 2), re.M) for epochs in "23"]
-    assert [epoch for job in once for epoch, _ in job] == ["0", "1", "2"]
-    (tmp_path / "checkpoint.pt").unlink()
-    assert re.findall(pattern, mpi_case.output_of([*resume, "3"], tmp_path, 2), re.M)[:2] == once[0]
+    jobs = [re.findall(pattern, mpi_case.output_of([*resume, epochs], tmp_path, 2), re.M) for epochs in "12"]
+    assert [epoch for job in jobs for epoch, _ in job] == ["0", "1"]
+    assert float(jobs[1][0][1]) > float(jobs[0][0][1]) > 0.7

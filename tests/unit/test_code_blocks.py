@@ -1,4 +1,4 @@
-"""Every shell and Python block of README and docs runs here, is part of a tested file, or is marked.
+"""Every shell and Python block of README and docs runs, is part of a tested file, or is marked.
 
 The words after a block's language decide:
 
@@ -94,9 +94,7 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
         assert printed.count(text) == count, printed
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if block.language != "python" and not block.mark], ids=str
-)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language != "python" and not block.mark], ids=str)
 def test_shell_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its commands are those of `ringcomm`, which run in this process because that is faster."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -143,9 +141,7 @@ def parsers() -> dict[str, ArgumentParser]:
     return {"ringcomm": cli.make_parser(), "ringrun": ringrun.make_parser()}
 
 
-@pytest.mark.parametrize(
-    "block", [block for block in BLOCKS if block.language != "python" and block.mark], ids=str
-)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language != "python" and block.mark], ids=str)
 def test_commands_have_their_options_and_files(block: Block) -> None:
     for words in commands(block):
         for number, word in enumerate(words):

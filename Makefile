@@ -122,6 +122,8 @@ docs: .venv/.docs
 	  || exit 1; done
 	.venv/bin/ringcomm simulate allreduce --ranks 8,64,1024,16384 --sizes 4K-64M --ranks-per-host 8 --link 10gbit,20us \
 	  --plot docs/images/simulate-allreduce.png > /dev/null
+	.venv/bin/ringcomm simulate allreduce --ranks 2-1M --sizes 1K-1G/4 --link 100gbit,5us --topology fat-tree:oversubscription=4 \
+	  --heatmap docs/images/simulate-heatmap.png > /dev/null
 	.venv/bin/ringcomm show --topology one_peer_exponential --ranks 8 --output docs/images/topology-one_peer_exponential-8.png > /dev/null
 	.venv/bin/ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4 --output docs/images/allreduce-two_rings-4.png > /dev/null
 	.venv/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html

@@ -112,7 +112,9 @@ class Cluster:
     """`hosts` hosts from 10.77.0.1 on; `rate` shapes both directions of each host's link.
 
     rate, burst and latency are written as tc(8) takes them. `shm` is the size of each host's
-    /dev/shm. `netmod`: one of NETMODS, which Open MPI ignores.
+    /dev/shm. `netmod`: one of NETMODS, which Open MPI ignores. With several racks, which are filled
+    one after another, each has a bridge, and a link to BRIDGE that is shaped to `uplink` in both
+    directions.
     """
 
     def __init__(
@@ -123,11 +125,17 @@ class Cluster:
         latency: str = "50ms",
         shm: str = "64m",
         netmod: str = "default",
+        racks: int = 1,
+        uplink: str = "",
     ) -> None:
         if not 1 <= hosts <= 200:
             raise ValueError(f"1 to 200 hosts, not {hosts}")
+        if hosts % racks or (racks > 1 and not uplink):
+            raise ValueError(f"{racks} racks need an uplink, and {hosts} hosts must fill them evenly")
         self.addresses = [f"{NETWORK}.{i + 1}" for i in range(hosts)]
         self.shape = ["tbf", "rate", rate, "burst", burst, "latency", latency]
+        self.uplink = ["tbf", "rate", uplink, "burst", burst, "latency", latency]
+        self.bridges = [BRIDGE] if racks == 1 else [f"rcrack{rack + 1}" for rack in range(racks)]
         self.shm, self.netmod = shm, netmod
         self._holders: list[int] = []  # the first process of each host
         self._stack = contextlib.ExitStack()
@@ -143,12 +151,16 @@ class Cluster:
             self._in_switch("ip", "link", "add", BRIDGE, "type", "bridge")
             self._in_switch("ip", "address", "add", f"{SWITCH_ADDRESS}/24", "dev", BRIDGE)
             self._in_switch("ip", "link", "set", BRIDGE, "up")
+            for bridge in self.bridges:
+                if bridge != BRIDGE:
+                    self._connect_rack(bridge)
             for index, address in enumerate(self.addresses):
                 setup = f"hostname host{index + 1}; mount -t tmpfs -o size={self.shm} tmpfs /dev/shm"
                 host = self._hold(stack, Namespace("--net --uts --mount --ipc", setup))
                 (directory / f"{address}.pid").write_text(str(host.pid))
                 self._holders.append(host.pid)
-                self._connect(host, f"port{index + 1}", address)
+                bridge = self.bridges[index * len(self.bridges) // len(self.addresses)]
+                self._connect(host, f"port{index + 1}", address, bridge)
             self._stack = stack.pop_all()
         return self
 
@@ -163,9 +175,17 @@ class Cluster:
     def _in_switch(self, *command: str) -> None:
         _run(self.switch.enter(command))
 
-    def _connect(self, host: Namespace, port: str, address: str) -> None:
+    def _connect_rack(self, bridge: str) -> None:
+        self._in_switch("ip", "link", "add", bridge, "type", "bridge")
+        self._in_switch("ip", "link", "set", bridge, "up")
+        self._in_switch("ip", "link", "add", f"{bridge}-up", "type", "veth", "peer", "name", f"{bridge}-down")
+        for end, master in ((f"{bridge}-up", bridge), (f"{bridge}-down", BRIDGE)):
+            self._in_switch("ip", "link", "set", end, "master", master, "up")
+            self._in_switch("tc", "qdisc", "add", "dev", end, "root", *self.uplink)
+
+    def _connect(self, host: Namespace, port: str, address: str, bridge: str) -> None:
         self._in_switch("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", str(host.pid))
-        self._in_switch("ip", "link", "set", port, "master", BRIDGE, "up")
+        self._in_switch("ip", "link", "set", port, "master", bridge, "up")
         self._in_switch("tc", "qdisc", "add", "dev", port, "root", *self.shape)
         for command in (
             ["ip", "address", "add", f"{address}/24", "dev", "eth0"],
@@ -275,6 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--rate", default="200mbit", help="of each link, both ways (tc units)")
+    parser.add_argument("--racks", type=int, default=1, help="of equally many hosts each")
+    parser.add_argument("--uplink", default="", help="rate of each rack's uplink, both ways (tc units)")
     parser.add_argument("--burst", default="64kb")
     parser.add_argument("--latency", default="50ms", help="longest wait in the link's queue")
     parser.add_argument("--shm", default="64m", help="size of each host's /dev/shm")
@@ -288,7 +310,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     program = options.program[1:] if options.program[:1] == ["--"] else options.program
     if not program:
         parser.error("give a command after --")
-    with Cluster(options.hosts, options.rate, options.burst, options.latency, options.shm, options.netmod) as cluster:
+    with Cluster(
+        options.hosts,
+        options.rate,
+        options.burst,
+        options.latency,
+        options.shm,
+        options.netmod,
+        options.racks,
+        options.uplink,
+    ) as cluster:
         return cluster.run(options.launcher, program, options.ranks_per_host, options.timeout).returncode
 
 

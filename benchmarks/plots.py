@@ -100,8 +100,9 @@ def plot_prediction(document: Result, file: Path) -> None:
     axes.axhspan(0.97, 1.03, color="#dddddd", zorder=0, label="± 3 %")
     axes.set_xlabel("size of the array")
     axes.set_ylabel("measured time / predicted time")
+    racks = f" in {document['racks']} racks" if document.get("racks", 1) > 1 else ""
     axes.set_title(
-        f"All-reduce on {document['hosts']} hosts, {document['rate']}/s, predicted from "
+        f"All-reduce on {document['hosts']} hosts{racks}, {document['rate']}/s, predicted from "
         f"{document['measured_on_hosts']} hosts",
         fontsize=10,
     )

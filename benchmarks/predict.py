@@ -6,6 +6,10 @@ Needs root and iproute2 (cluster.py). `ringcomm tune` measures the network point
 hosts; the code that chooses (`ringcomm simulate`) prices the algorithms for the many, and the
 predictions are written to the JSON file before the many hosts exist. Then each algorithm runs
 there, cut as predicted, and also the model's choice ("auto"). contest.py does the timing.
+
+With several racks, their hosts share uplinks, which the predictions know by their rate:
+
+    python benchmarks/predict.py --racks 2 --uplink 100mbit --json benchmarks/results/prediction_racks.json
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ from cluster import Cluster, mpi_kind
 from ringcomm._src.cli.bench import route_taken
 from ringcomm._src.cli.measured import loss_of, mean_loss, now
 from ringcomm._src.cli.simulate import Row, simulate
-from ringcomm._src.cli.sizes import human_size
+from ringcomm._src.cli.sizes import human_size, parse_rate
+from ringcomm._src.cli.topologies import parse_topology
 from ringcomm._src.config.config import NETWORK
 from ringcomm._src.core import _core
 
@@ -46,9 +51,18 @@ def measured_network(python: str, hosts: int, rate: str) -> dict[str, float]:
         return dict(json.loads(file.read_text())["network"])
 
 
+def topology_of(options: argparse.Namespace) -> str:
+    """Returns the racks as `ringcomm simulate --topology` takes them."""
+    rack = options.hosts // options.racks
+    over = rack * parse_rate(options.uplink) / parse_rate(options.rate)
+    return f"fat-tree:oversubscription={over:g},rack={rack}"
+
+
 def predicted(network: dict[str, float], options: argparse.Namespace) -> list[dict[str, Any]]:
     given = {name: value for name, value in network.items() if value > 0}
-    priced = simulate("allreduce", [options.hosts], options.sizes, 1, _core.Network(**(NETWORK | given)))
+    topology = parse_topology(topology_of(options)) if options.racks > 1 else None
+    links = _core.Network(**(NETWORK | given))
+    priced = simulate("allreduce", [options.hosts], options.sizes, 1, links, topology=topology)
 
     def as_row(one: Row) -> dict[str, Any]:
         return {
@@ -58,6 +72,7 @@ def predicted(network: dict[str, float], options: argparse.Namespace) -> list[di
             "segment": one.segment,
             "window": one.window,
             "chosen": one.chosen,
+            "limit": one.limit,
         }
 
     wanted = options.algorithms.split(",")
@@ -134,6 +149,8 @@ def main() -> int:
     parser.add_argument("--measure-hosts", type=int, default=4)
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--rate", default="100mbit")
+    parser.add_argument("--racks", type=int, default=1)
+    parser.add_argument("--uplink", default="", help="rate of each rack's uplink")
     parser.add_argument("--algorithms", default=ALGORITHMS, help=f"(default {ALGORITHMS})")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--link-megabytes", type=float, default=10.0, help="that cross each link in a timing, at least")
@@ -150,6 +167,8 @@ def main() -> int:
         "measured_on_hosts": options.measure_hosts,
         "hosts": options.hosts,
         "rate": options.rate,
+        "racks": options.racks,
+        "uplink": options.uplink,
         "network": network,
         "predicted_at": now(),
         "predictions": predicted(network, options),
@@ -157,7 +176,7 @@ def main() -> int:
     measure.write(options.json, document)
     task = {"predictions": document["predictions"], "network": network, "sizes": options.sizes}
     task |= {"turns": options.turns, "link_bytes": options.link_megabytes * 1e6}
-    with Cluster(options.hosts, options.rate) as cluster:
+    with Cluster(options.hosts, options.rate, racks=options.racks, uplink=options.uplink) as cluster:
         result = jobs.on_cluster(cluster, python, __file__, 1, task, options.timeout)
     document |= {"run_at": now(), "machine": result["machine"], "choices": choices(result["rows"])}
     document["predictions"] = compared(document["predictions"], result["rows"])

@@ -397,8 +397,8 @@ def _share(row: Result, times: Sequence[float]) -> str:
     return f"{share:.3f}" if share > 0.05 else ""
 
 
-def prediction_tables() -> Iterator[str]:
-    file = measure.RESULTS / "prediction_8_hosts.json"
+def prediction_tables(name: str) -> Iterator[str]:
+    file = measure.RESULTS / f"{name}.json"
     if not file.exists():
         return
     document = measure.read(file)
@@ -408,14 +408,31 @@ def prediction_tables() -> Iterator[str]:
     rows = []
     for one in ones:
         cut = f"{human_size(one['segment'])} × {one['window']}" if one["segment"] < one["nbytes"] else "one piece"
-        name = f"`{one['algorithm']}`{' (chosen)' if one['chosen'] else ''}"
+        algorithm = f"`{one['algorithm']}`{' (chosen)' if one['chosen'] else ''}"
         times = f"{one['predicted'] * 1e3:.2f}", f"{one['measured'] * 1e3:.2f}", f"{one['error'] * 100:+.1f}"
-        rows.append([human_size(one["nbytes"]), name, cut, *times])
+        rows.append([human_size(one["nbytes"]), algorithm, cut, *times])
     yield from ["", *table(["size", "algorithm", "pieces", "predicted (ms)", "run (ms)", "differs by (%)"], rows), ""]
     errors, losses = [abs(one["error"]) for one in ones], [one["loss"] for one in document["choices"]]
     yield f"Predictions are off by {statistics.fmean(errors):.1%} in the mean, {max(errors):.1%} at most."
     at_most, mean = f"{max(losses):.1%}", f"{mean_loss(losses):.1%}"
     yield f"The model's choices lost {at_most} at most against the best algorithm, {mean} in the mean."
+
+
+def published_table() -> Iterator[str]:
+    file = measure.RESULTS / "published_fugaku_64.json"
+    if not file.exists():
+        return
+    document = measure.read(file)
+    rows = []
+    for one in document["rows"]:
+        if "predicted" in one:
+            error = "fitted" if one["fitted"] else f"{one['error'] * 100:+.1f}"
+            times = f"{one['seconds'] * 1e3:.3f}", f"{one['predicted'] * 1e3:.3f}"
+            rows.append([human_size(one["nbytes"]), one["published"], f"`{one['algorithm']}`", *times, error])
+    heads = ["size", "published as", "simulated as", "published (ms)", "simulated (ms)", "differs by (%)"]
+    yield from [*table(heads, rows), ""]
+    yield f"The rows that are not fitted differ by {document['mean_error']:.1%} in the mean, "
+    yield f"{document['largest_error']:.1%} at most."
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
@@ -439,8 +456,13 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "4x1": lambda: network_tables("4x1"),
     "8x1": lambda: network_tables("8x1"),
     "4x2": lambda: network_tables("4x2"),
-    "prediction": prediction_tables,
+    "prediction": lambda: prediction_tables("prediction_8_hosts"),
+    "published": published_table,
+    "racks": lambda: prediction_tables("prediction_racks"),
 }
+
+
+PAGES = ("benchmarks", "benchmarks-network", "torch-distributed", "tuning", "simulate")
 
 
 def filled(page: str, tables: Mapping[str, Callable[[], Iterator[str]]] = TABLES) -> str:
@@ -464,11 +486,12 @@ def draw() -> None:
     for shape in ("4x1", "8x1", "4x2"):
         if found := [one for one in results("network") if _shape(one) == shape]:
             plots.plot_network(found, images / f"network-{shape}.png")
-    if (file := measure.RESULTS / "prediction_8_hosts.json").exists():
-        plots.plot_prediction(measure.read(file), images / "prediction-8-hosts.png")
+    for name in ("prediction_8_hosts", "prediction_racks"):
+        if (file := measure.RESULTS / f"{name}.json").exists():
+            plots.plot_prediction(measure.read(file), images / f"{name.replace('_', '-')}.png")
 
 
 if __name__ == "__main__":
-    for page in (DOCS / f"{name}.md" for name in ("benchmarks", "benchmarks-network", "torch-distributed", "tuning")):
+    for page in (DOCS / f"{name}.md" for name in PAGES):
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
     draw()

@@ -6,6 +6,7 @@
 
 #include "base/error.hpp"
 #include "base/tuned.hpp"
+#include "schedule/contention.hpp"
 
 namespace ringcomm {
 namespace {
@@ -36,14 +37,17 @@ void choose_one(std::vector<Option>& options, std::size_t nbytes) {
   if (best) best->chosen = true;
 }
 
+const Placement kSeparate{};  // every rank has a separate host
+
 }  // namespace
 
 bool has_two_levels(Collective collective) {
   return collective != Collective::alltoall && collective != Collective::barrier && !is_scan(collective);
 }
 
-Menu::Menu(Collective collective, int size, Placement hosts, Network network)
-    : collective_(collective), size_(size), placement_(std::move(hosts)), network_(network) {
+Menu::Menu(Collective collective, int size, Placement hosts, Network network, std::shared_ptr<const Topology> topology)
+    : collective_(collective), size_(size), placement_(std::move(hosts)), network_(network),
+      topology_(std::move(topology)) {
   std::map<int, int> ranks;  // number of ranks on each host
   for (const int host : placement_) ++ranks[host];
   hosts_ = placement_.empty() ? size : static_cast<int>(ranks.size());
@@ -64,14 +68,22 @@ void check_algorithm(Collective collective, const std::string& name, int size) {
     throw invalid(what, " algorithm '", name, "': its root is not one of the ", size, " ranks");
 }
 
-const Profile& Menu::profile(const Algorithm& algorithm, bool between_hosts, int root) {
+const Profile* Menu::profile(const Algorithm& algorithm, bool between_hosts, int root) {
   const auto [entry, is_new] = profiles_.try_emplace({&algorithm, between_hosts, root});
   if (is_new) {
     const int size = between_hosts ? hosts_ : size_;
-    entry->second = make_profile([&](int rank) { return algorithm.make(rank, size, root); }, size,
-                                 between_hosts ? Placement{} : placement_);
+    const auto make = [&](int rank) { return algorithm.make(rank, size, root); };
+    const Placement& hosts = between_hosts ? kSeparate : placement_;
+    entry->second = make_profile(make, size, hosts);
+    // A lane's share of the host's link, which pricing divides among all lanes: with several rails
+    // it shares one with fewer lanes.
+    const int lanes = on_host_.lanes, rails = topology_ ? topology_->rails() : 1;
+    const double share = between_hosts ? static_cast<double>((lanes + rails - 1) / rails) / lanes : 1;
+    if (topology_ &&
+        !add_contention(*entry->second, make, *topology_, hosts, network_.within.beta / network_.between.beta, share))
+      entry->second.reset();
   }
-  return entry->second;
+  return entry->second ? &*entry->second : nullptr;
 }
 
 std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory,
@@ -87,19 +99,21 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
                          std::uint64_t peers) {
       found.push_back({{route, runs, root, priced.cut, std::move(text)}, priced.price, peers});
     };
-    const auto two_levels = [&](const Cut& cut) {  // root 0: any other host costs the same
-      return cheapest_two_level(profile(*algorithm, true, 0), on_host_, nbytes, network_, cut, encoding);
+    const auto two_levels = [&](const Profile& between, const Cut& cut) {
+      return cheapest_two_level(between, on_host_, nbytes, network_, cut, encoding);
     };
     if (memory && hosts_ == 1 && found.empty() && name.name.empty())  // priced as two levels, one of which is empty
-      add(Route::shared, nullptr, std::string(kShared), {{0, 1}, two_levels({nbytes, 1}).price}, 0);
-    if (!name.two_levels) {
-      const Profile& candidate = profile(*algorithm, false, root);
+      add(Route::shared, nullptr, std::string(kShared),
+          {{0, 1}, two_levels(*profile(*algorithm, true, 0), {nbytes, 1}).price}, 0);
+    if (const Profile* const candidate = name.two_levels ? nullptr : profile(*algorithm, false, root)) {
       add(Route::schedule, algorithm, full_name(*algorithm, false, name.root),
-          cheapest(candidate, nbytes, network_, given, encoding), candidate.peers);
+          cheapest(*candidate, nbytes, network_, given, encoding), candidate->peers);
     }
     if (!memory || hosts_ == 1) continue;
-    add(Route::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(given),
-        profile(*algorithm, true, 0).peers);
+    if (const Profile* const between = profile(*algorithm, true, 0)) {  // root 0: any other host costs the same
+      add(Route::two_levels, algorithm, full_name(*algorithm, true, name.root), two_levels(*between, given),
+          between->peers);
+    }
   }
   choose_one(found, nbytes);
   return found;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -14,6 +16,7 @@
 #include "codecs/wire_format.hpp"
 #include "schedule/price.hpp"
 #include "schedule/registry.hpp"
+#include "schedule/topology.hpp"
 
 namespace ringcomm {
 
@@ -58,24 +61,28 @@ struct Option : Choice {
 // analyzed when it is first priced.
 class Menu {
  public:
-  Menu(Collective collective, int size, Placement hosts, Network network);
+  // With a topology, prices include contention on its links.
+  Menu(Collective collective, int size, Placement hosts, Network network,
+       std::shared_ptr<const Topology> topology = nullptr);
   // Returns the options for `name`, each with its cheapest cut, and one of them chosen. "" selects
   // all options; the name of an algorithm selects it on one level and on two. `equal_blocks`: all
   // blocks have one size. `memory`: includes routes through shared memory: two levels, or "shared"
-  // if there is only one host.
+  // if there is only one host. With a topology, algorithms with too many messages are left out.
   std::vector<Option> options(const AlgorithmName& name, std::size_t nbytes, bool equal_blocks, bool memory = false,
                               const Cut& given = {0, 0}, const Encoding& encoding = {});
 
  private:
-  const Profile& profile(const Algorithm& algorithm, bool between_hosts, int root);
+  // Returns nullptr if the topology leaves the algorithm out.
+  const Profile* profile(const Algorithm& algorithm, bool between_hosts, int root);
 
   Collective collective_;
   int size_;
   Placement placement_;
   Network network_;
+  std::shared_ptr<const Topology> topology_;
   int hosts_ = 1;
   HostRanks on_host_;
-  std::map<std::tuple<const Algorithm*, bool, int>, Profile> profiles_;
+  std::map<std::tuple<const Algorithm*, bool, int>, std::optional<Profile>> profiles_;
 };
 
 // A rule of a tuning file: the algorithm for a range of bytes and ranks.

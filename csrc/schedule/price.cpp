@@ -1,6 +1,7 @@
 // Computes the price of a schedule. A round takes the sum of four times: alpha; the transfer on the
 // busiest link, except what alpha hides; gap for each further message; gamma for each byte that its
 // rank reduces. The two directions of a link work at the same time.
+// On a topology, the transfer is that of the round's messages, which share links.
 //
 // One instance takes the sum of its rounds. Several instances in flight overlap: some wait while
 // others transfer. The busiest resource (a direction of a link, a rank's processor) then sets the
@@ -9,8 +10,8 @@
 #include "schedule/price.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <map>
 
 #include "base/tuned.hpp"
 
@@ -26,17 +27,22 @@ class Pricer {
     for (const Profile::Run& run : profile.runs) {
       Timed timed{round, begun, 0, 0};
       for (const Load& load : run.loads) {
-        timed.seconds = std::max(timed.seconds, seconds(load));
-        timed.rest = std::max(timed.rest, seconds(load) - wire(load));
-        longest_ = std::max(longest_, wire(load));
+        const double transfer = wire(run, load);
+        timed.seconds = std::max(timed.seconds, seconds(run, load));
+        timed.rest = std::max(timed.rest, seconds(run, load) - transfer);
+        longest_ = std::max(longest_, transfer);
         latency_ = std::max(latency_, link(load).alpha);
       }
+      if (run.transfer.kind >= 0) count(run, static_cast<double>(run.rounds) * timed.seconds);
       begun += static_cast<double>(run.rounds) * timed.seconds;
       round += run.rounds;
       timed_.push_back(timed);
     }
     coding_ = net_.coding * bytes(profile.sent);
     alone_ = begun + coding_;
+    for (const Profile::Usage& host : profile.hosts) add_works(host);
+    for (const Profile::Shared& link : profile.shared)
+      works_.push_back({link.work * block_ * net_.between.beta, link.span, link.kind});
   }
 
   double alone() const { return alone_; }  // seconds of one instance
@@ -44,21 +50,36 @@ class Pricer {
   // Returns the longest time that any resource works for one instance.
   double pace() const {
     double most = 0;
-    for (const Profile::Usage& host : profile_.hosts) {
-      for (const Work& work : works(host)) most = std::max(most, work.seconds);
-    }
+    for (const Work& work : works_) most = std::max(most, work.seconds);
     return most;
+  }
+
+  // Returns the kind of links that take most of the time: of one instance, or of many in flight.
+  int kind(bool many) const {
+    int found = -1;
+    if (many) {
+      double most = 0;
+      for (const Work& work : works_) {
+        if (work.seconds > most) found = work.kind;
+        most = std::max(most, work.seconds);
+      }
+      return found;
+    }
+    double most = alone_;
+    for (const auto& [kind, seconds] : transfers_) most -= seconds;
+    for (const auto& [kind, seconds] : transfers_) {
+      if (seconds > most) found = kind;
+      most = std::max(most, seconds);
+    }
+    return found;
   }
 
   // Returns the seconds of `instances` instances that are all in flight.
   double together(double instances) const {
     if (instances <= 1) return alone_;
     double most = alone_ + (instances - 1) * longest_;
-    for (const Profile::Usage& host : profile_.hosts) {
-      for (const Work& work : works(host)) {
-        if (work.seconds > 0) most = std::max(most, before(work.span) + instances * work.seconds + after(work.span));
-      }
-    }
+    for (const Work& work : works_)
+      most = std::max(most, before(work.span) + instances * work.seconds + after(work.span));
     return most;
   }
 
@@ -83,28 +104,41 @@ class Pricer {
   struct Work {
     double seconds;
     Span span;
+    int kind = -1;
   };
 
   double bytes(std::uint64_t blocks) const { return static_cast<double>(blocks) * block_; }
   const LinkModel& link(const Load& load) const { return load.out + load.in > 0 ? net_.between : net_.within; }
-  double wire(const Load& load) const {
+  double wire(const Profile::Run& run, const Load& load) const {
+    if (profile_.contended) return load.sends + load.takes > 0 ? run.transfer.time * block_ * net_.between.beta : 0;
     const double across = bytes(std::max(load.out, load.in)) * net_.between.beta;
     return std::max(across, bytes(std::max(load.gives, load.gets)) * net_.within.beta);
   }
-  double seconds(const Load& load) const {
+  double seconds(const Profile::Run& run, const Load& load) const {
     const auto messages = static_cast<double>(std::max(load.sends, load.takes));
     const double reducing = net_.gamma * bytes(load.reduced);
     if (messages == 0) return reducing;
     const LinkModel& slowest = link(load);
-    return slowest.alpha + std::max(0.0, wire(load) - slowest.hidden) + (messages - 1) * slowest.gap + reducing;
+    const double transfer = std::max(0.0, wire(run, load) - slowest.hidden);
+    return slowest.alpha + run.transfer.latency + transfer + (messages - 1) * slowest.gap + reducing;
   }
-  std::array<Work, 4> works(const Profile::Usage& host) const {
+  // Counts the time that links of one kind take of a run of rounds, at most all of it.
+  void count(const Profile::Run& run, double most) {
+    const double transfer = static_cast<double>(run.rounds) * run.transfer.time * block_ * net_.between.beta;
+    transfers_[run.transfer.kind] += std::min(most, transfer);
+  }
+  void add_works(const Profile::Usage& host) {
+    const auto add = [&](double seconds, const Span& span) {
+      if (seconds > 0) works_.push_back({seconds, span});
+    };
     const Load& t = host.total;
-    const double posting = static_cast<double>(std::max(t.sends, t.takes)) * link(t).gap;
-    return {{{bytes(t.out) * net_.between.beta, host.out},
-             {bytes(t.in) * net_.between.beta, host.in},
-             {bytes(std::max(t.gives, t.gets)) * net_.within.beta, host.any},
-             {posting + net_.gamma * bytes(t.reduced) + coding_, host.any}}};
+    if (!profile_.contended) {
+      add(bytes(t.out) * net_.between.beta, host.out);
+      add(bytes(t.in) * net_.between.beta, host.in);
+      add(bytes(std::max(t.gives, t.gets)) * net_.within.beta, host.any);
+    }
+    add(static_cast<double>(std::max(t.sends, t.takes)) * link(t).gap + net_.gamma * bytes(t.reduced) + coding_,
+        host.any);
   }
 
   const Timed& run_at(std::size_t round) const {
@@ -124,6 +158,8 @@ class Pricer {
   double block_;
   const Network& net_;
   std::vector<Timed> timed_;
+  std::vector<Work> works_;
+  std::map<int, double> transfers_;  // seconds of one instance, by the kind of the busiest links
   double alone_ = 0, longest_ = 0, latency_ = 0, coding_ = 0;
 };
 
@@ -198,8 +234,12 @@ struct Encoded {
 
 Price tally(const Profile& profile, std::size_t nbytes, std::size_t segments) {
   const double block = static_cast<double>(nbytes) / static_cast<double>(profile.parts);
-  return {0, profile.messages * segments, static_cast<double>(profile.sent) * block,
-          static_cast<double>(profile.reduced) * block, profile.rounds};
+  return {0,
+          profile.messages * segments,
+          static_cast<double>(profile.sent) * block,
+          static_cast<double>(profile.reduced) * block,
+          profile.rounds,
+          -1};
 }
 
 // Returns the seconds that a rank of the fullest host spends on memory, per byte of the buffer. A
@@ -230,6 +270,7 @@ Price price(const Profile& profile, std::size_t nbytes, const Cut& cut, const Ne
   const double paced =
       pricer.together(static_cast<double>(first)) + static_cast<double>(segments - first) * pricer.pace();
   const std::size_t windows = (segments + window - 1) / window;
+  if (profile.contended) it.kind = pricer.kind(first > 1);
   it.seconds =
       profile.one_way ? paced + pricer.behind(windows) : std::max(paced, static_cast<double>(windows) * pricer.alone());
   return it;

@@ -24,6 +24,7 @@ struct Price {
   double bytes = 0;          // sent by the busiest rank, as encoded
   double reduced = 0;        // bytes reduced by the busiest rank
   std::size_t rounds = 0;    // rounds of one instance
+  int kind = -1;             // on a topology, the kind of links that take most of the time; -1: none does
 };
 
 // Prices a buffer of `nbytes` in total (allgather, alltoall: all blocks together).

@@ -28,11 +28,20 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
+// The messages of a round on a topology (contention.hpp): until the last one ends.
+struct Transfer {
+  double time = 0;     // for blocks of one byte, in units of Network::between.beta
+  double latency = 0;  // seconds beyond those of the shortest route
+  int kind = -1;       // kind of the busiest link; -1: none
+  bool operator==(const Transfer&) const = default;
+};
+
 struct Profile {
   // Consecutive rounds with equal loads. None of these loads covers another.
   struct Run {
     std::size_t rounds;
     std::vector<Load> loads;
+    Transfer transfer{};  // if `contended`
   };
   // Load of one host over all rounds. The spans are the rounds in which it sends over its link,
   // receives over it, and does anything.
@@ -42,15 +51,25 @@ struct Profile {
     bool operator==(const Usage&) const = default;
   };
 
+  // Work of one link of a topology over all rounds, or of links that instances use in lockstep, in
+  // the units of Transfer::time.
+  struct Shared {
+    double work;
+    Span span;  // rounds in which it carries messages
+    int kind;
+  };
+
   Collective collective = Collective::allreduce;
   int size = 1;
   std::size_t blocks = 1;  // blocks of the schedule's data
   std::size_t parts = 1;   // blocks that make up the buffer (alltoall has each block twice)
   std::size_t rounds = 0;
   std::vector<Run> runs;
-  std::vector<Usage> hosts;  // without duplicates
-  bool one_way = false;      // some rank only sends or only receives: instances need not wait for each other
-  std::size_t lag = 0;       // as in Schedule
+  std::vector<Usage> hosts;    // without duplicates
+  bool contended = false;      // transfers are those on a topology; loads of links are not used
+  std::vector<Shared> shared;  // without duplicates
+  bool one_way = false;        // some rank only sends or only receives: instances need not wait for each other
+  std::size_t lag = 0;         // as in Schedule
   std::uint64_t messages = 0, sent = 0, reduced = 0;  // messages and blocks of the busiest rank
   std::uint64_t peers = 0;                            // most distinct peers that one rank sends to
 };

@@ -61,13 +61,20 @@ def parse_seconds(text: str) -> float:
     return value
 
 
+def parse_rate(text: str) -> float:
+    """Parses "200mbit" to seconds per byte. Raises argparse.ArgumentTypeError."""
+    bits = _number(text, BITS)
+    if not bits:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: write for example 200mbit or 10gbit")
+    return 8 / bits
+
+
 def parse_link(text: str) -> tuple[float, float]:
     """Parses "200mbit,50us" to (seconds per byte, latency). Raises argparse.ArgumentTypeError."""
     rate, comma, latency = text.partition(",")
-    bits = _number(rate, BITS)
-    if not bits or not comma:
+    if not comma or not _number(rate, BITS):
         raise argparse.ArgumentTypeError(f"{text!r} is not a link: write a rate and a latency, as in 200mbit,50us")
-    return 8 / bits, parse_seconds(latency)
+    return parse_rate(rate), parse_seconds(latency)
 
 
 def human_size(nbytes: float) -> str:

@@ -45,6 +45,7 @@ class Price(NamedTuple):
     bytes: float
     reduced: float
     rounds: int  # rounds of one instance
+    kind: int  # links that take most of the time, as an index of Topology.kinds; -1: none do
 
 class AlgorithmInfo(NamedTuple):
     collective: str
@@ -120,9 +121,32 @@ def digest(schedules: Sequence[Schedule]) -> bytes:
 def price(schedules: Sequence[Schedule], nbytes: int, network: Network, segment: int = 0, window: int = 1) -> Price:
     """Prices the schedules of ranks on separate hosts. segment: bytes; 0: all data in one."""
 
+class Topology:
+    """The links between hosts, for prices with contention (csrc/schedule/topology.hpp)."""
+    @staticmethod
+    def fat_tree(hosts: int, rack: int, oversubscription: float, hop: float = 0) -> Topology: ...
+    @staticmethod
+    def torus(shape: Sequence[int], hop: float = 0) -> Topology: ...
+    @staticmethod
+    def rails(hosts: int, rails: int, spine: float = 0, hop: float = 0) -> Topology: ...
+    @staticmethod
+    def graph(
+        hosts: int, nodes: int, links: Sequence[tuple[int, int, float, int]], kinds: Sequence[str], hop: float = 0
+    ) -> Topology:
+        """links: source, target, cost and kind of each."""
+    hosts: int
+    kinds: list[str]
+
 class Menu:
     """The priced algorithms and routes of a collective (csrc/collectives/choose.hpp)."""
-    def __init__(self, collective: str, size: int, hosts: Sequence[int] | None, network: Network) -> None:
+    def __init__(
+        self,
+        collective: str,
+        size: int,
+        hosts: Sequence[int] | None,
+        network: Network,
+        topology: Topology | None = None,
+    ) -> None:
         """hosts: the host of each rank; None: each rank has its own."""
     def options(
         self,

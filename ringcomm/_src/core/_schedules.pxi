@@ -50,6 +50,20 @@ cdef extern from "schedule/price.hpp" namespace "ringcomm" nogil:
         size_t messages
         double bytes, reduced
         size_t rounds
+        int kind
+
+cdef extern from "schedule/topology.hpp" namespace "ringcomm" nogil:
+    cdef cppclass CTopology "ringcomm::Topology":
+        int hosts()
+        double hop
+        vector[string] kinds()
+    cdef cppclass CGraphLink "ringcomm::GraphLink":
+        int source "from", target "to", kind
+        double cost
+    shared_ptr[CTopology] make_fat_tree(int hosts, int rack, double oversubscription) except +translate
+    shared_ptr[CTopology] make_torus(vector[int] shape) except +translate
+    shared_ptr[CTopology] make_rails(int hosts, int rails, double spine) except +translate
+    shared_ptr[CTopology] make_graph(int hosts, int nodes, vector[CGraphLink] links, vector[string] kinds) except +translate
 
 cdef extern from "collectives/choose.hpp" namespace "ringcomm" nogil:
     void c_check_algorithm "ringcomm::check_algorithm"(Collective collective, const string& name, int size) except +translate
@@ -59,7 +73,7 @@ cdef extern from "collectives/choose.hpp" namespace "ringcomm" nogil:
         CPrice price
         cbool chosen
     cdef cppclass CMenu "ringcomm::Menu":
-        CMenu(Collective collective, int size, vector[int] hosts, CNetwork network) except +translate
+        CMenu(Collective collective, int size, vector[int] hosts, CNetwork network, shared_ptr[const CTopology] topology) except +translate
 
 cdef extern from "border/schedules.hpp" namespace "ringcomm_border":
     CStep make_step(int kind, cbool first, int peer, int block, int source, cbool order_is_open)
@@ -106,6 +120,7 @@ class Price(NamedTuple):
     bytes: float
     reduced: float
     rounds: int  # rounds of one instance
+    kind: int  # links that take most of the time, as an index of Topology.kinds; -1: none do
 
 
 class AlgorithmInfo(NamedTuple):
@@ -147,7 +162,7 @@ cdef CNetwork network_of(it) except *:
 
 
 cdef price_of(const CPrice& it):
-    return Price(it.seconds, it.messages, it.bytes, it.reduced, it.rounds)
+    return Price(it.seconds, it.messages, it.bytes, it.reduced, it.rounds, it.kind)
 
 
 cdef int position(tuple names, name, what) except -1:
@@ -296,18 +311,63 @@ def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t
     return price_of(it)
 
 
+cdef class Topology:
+    """The links between hosts, for prices with contention (csrc/schedule/topology.hpp)."""
+    cdef shared_ptr[CTopology] it
+
+    @staticmethod
+    cdef Topology wrap(shared_ptr[CTopology] it, double hop):
+        cdef Topology made = Topology.__new__(Topology)
+        made.it = it
+        made.it.get().hop = hop
+        return made
+
+    @staticmethod
+    def fat_tree(int hosts, int rack, double oversubscription, double hop=0) -> Topology:
+        return Topology.wrap(make_fat_tree(hosts, rack, oversubscription), hop)
+
+    @staticmethod
+    def torus(shape: Sequence[int], double hop=0) -> Topology:
+        return Topology.wrap(make_torus(shape), hop)
+
+    @staticmethod
+    def rails(int hosts, int rails, double spine=0, double hop=0) -> Topology:
+        return Topology.wrap(make_rails(hosts, rails, spine), hop)
+
+    @staticmethod
+    def graph(int hosts, int nodes, links: Sequence[tuple[int, int, float, int]], kinds: Sequence[str], double hop=0) -> Topology:
+        """links: source, target, cost and kind of each."""
+        cdef vector[CGraphLink] every
+        cdef CGraphLink link
+        for link.source, link.target, link.cost, link.kind in links:
+            every.push_back(link)
+        return Topology.wrap(make_graph(hosts, nodes, every, [kind.encode() for kind in kinds]), hop)
+
+    @property
+    def hosts(self) -> int: return self.it.get().hosts()
+    @property
+    def kinds(self) -> list[str]:
+        """The names of the kinds of links; the last one is the links inside hosts."""
+        return [kind.decode() for kind in self.it.get().kinds()] + ["inside hosts"]
+
+
 cdef class Menu:
     """The priced algorithms and routes of a collective (csrc/collectives/choose.hpp)."""
     cdef unique_ptr[CMenu] it
 
-    def __init__(self, collective: str, int size, hosts: Sequence[int] | None, network: Network):
+    def __init__(self, collective: str, int size, hosts: Sequence[int] | None, network: Network, topology: Topology | None = None):
         """hosts: the host of each rank; None: each rank has its own."""
+        cdef shared_ptr[const CTopology] links
+        if topology is not None:
+            if network.beta <= 0:
+                raise ValueError("a topology needs a rate between hosts: beta must be above 0")
+            links = <shared_ptr[const CTopology]>(<Topology>topology).it
         cdef vector[int] host_of
         if hosts is not None:
             if len(hosts) != size:
                 raise ValueError(f"hosts has {len(hosts)} entries for {size} ranks")
             host_of = hosts
-        self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, host_of, network_of(network)))
+        self.it.reset(new CMenu(<Collective>position(COLLECTIVES, collective, "collective"), size, host_of, network_of(network), links))
 
     def options(
             self, name: str, size_t nbytes, cbool equal_blocks=True, cbool memory=False, size_t segment=0,

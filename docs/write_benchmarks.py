@@ -431,7 +431,7 @@ def published_table() -> Iterator[str]:
             rows.append([human_size(one["nbytes"]), one["published"], f"`{one['algorithm']}`", *times, error])
     heads = ["size", "published as", "simulated as", "published (ms)", "simulated (ms)", "differs by (%)"]
     yield from [*table(heads, rows), ""]
-    yield f"The rows that are not fitted differ by {document['mean_error']:.1%} in the mean, "
+    yield f"The rows that are not fitted differ by {document['mean_error']:.1%} in the mean,"
     yield f"{document['largest_error']:.1%} at most."
 
 

@@ -24,6 +24,7 @@ class Pricer {
       : profile_(profile), block_(block_bytes), net_(network) {
     double begun = 0;
     std::size_t round = 0;
+    std::map<int, double> transfers;  // of one instance, by the kind of the busiest links
     for (const Profile::Run& run : profile.runs) {
       Timed timed{round, begun, 0, 0};
       for (const Load& load : run.loads) {
@@ -33,7 +34,8 @@ class Pricer {
         longest_ = std::max(longest_, transfer);
         latency_ = std::max(latency_, link(load).alpha);
       }
-      if (run.transfer.kind >= 0) count(run, static_cast<double>(run.rounds) * timed.seconds);
+      if (run.transfer.kind >= 0)
+        transfers[run.transfer.kind] += static_cast<double>(run.rounds) * bytes(1) * run.transfer.time;
       begun += static_cast<double>(run.rounds) * timed.seconds;
       round += run.rounds;
       timed_.push_back(timed);
@@ -42,36 +44,24 @@ class Pricer {
     alone_ = begun + coding_;
     for (const Profile::Usage& host : profile.hosts) add_works(host);
     for (const Profile::Shared& link : profile.shared)
-      works_.push_back({link.work * block_ * net_.between.beta, link.span, link.kind});
+      works_.push_back({bytes(1) * link.work * net_.between.beta, link.span, link.kind});
+    double rest = alone_;
+    for (const auto& [kind, time] : transfers) {
+      transfers_.push_back({time * net_.between.beta, {}, kind});
+      rest -= transfers_.back().seconds;
+    }
+    transfers_.push_back({rest, {}});
   }
 
   double alone() const { return alone_; }  // seconds of one instance
 
   // Returns the longest time that any resource works for one instance.
-  double pace() const {
-    double most = 0;
-    for (const Work& work : works_) most = std::max(most, work.seconds);
-    return most;
-  }
+  double pace() const { return works_.empty() ? 0 : std::ranges::max(works_, {}, &Work::seconds).seconds; }
 
   // Returns the kind of links that take most of the time: of one instance, or of many in flight.
   int kind(bool many) const {
-    int found = -1;
-    if (many) {
-      double most = 0;
-      for (const Work& work : works_) {
-        if (work.seconds > most) found = work.kind;
-        most = std::max(most, work.seconds);
-      }
-      return found;
-    }
-    double most = alone_;
-    for (const auto& [kind, seconds] : transfers_) most -= seconds;
-    for (const auto& [kind, seconds] : transfers_) {
-      if (seconds > most) found = kind;
-      most = std::max(most, seconds);
-    }
-    return found;
+    const std::vector<Work>& works = many ? works_ : transfers_;
+    return works.empty() ? -1 : std::ranges::max(works, {}, &Work::seconds).kind;
   }
 
   // Returns the seconds of `instances` instances that are all in flight.
@@ -110,7 +100,7 @@ class Pricer {
   double bytes(std::uint64_t blocks) const { return static_cast<double>(blocks) * block_; }
   const LinkModel& link(const Load& load) const { return load.out + load.in > 0 ? net_.between : net_.within; }
   double wire(const Profile::Run& run, const Load& load) const {
-    if (profile_.contended) return load.sends + load.takes > 0 ? run.transfer.time * block_ * net_.between.beta : 0;
+    if (profile_.contended) return load.sends + load.takes > 0 ? bytes(1) * run.transfer.time * net_.between.beta : 0;
     const double across = bytes(std::max(load.out, load.in)) * net_.between.beta;
     return std::max(across, bytes(std::max(load.gives, load.gets)) * net_.within.beta);
   }
@@ -121,11 +111,6 @@ class Pricer {
     const LinkModel& slowest = link(load);
     const double transfer = std::max(0.0, wire(run, load) - slowest.hidden);
     return slowest.alpha + run.transfer.latency + transfer + (messages - 1) * slowest.gap + reducing;
-  }
-  // Counts the time that links of one kind take of a run of rounds, at most all of it.
-  void count(const Profile::Run& run, double most) {
-    const double transfer = static_cast<double>(run.rounds) * run.transfer.time * block_ * net_.between.beta;
-    transfers_[run.transfer.kind] += std::min(most, transfer);
   }
   void add_works(const Profile::Usage& host) {
     const auto add = [&](double seconds, const Span& span) {
@@ -158,8 +143,8 @@ class Pricer {
   double block_;
   const Network& net_;
   std::vector<Timed> timed_;
-  std::vector<Work> works_;
-  std::map<int, double> transfers_;  // seconds of one instance, by the kind of the busiest links
+  std::vector<Work> works_;      // work of each resource for one instance
+  std::vector<Work> transfers_;  // kinds of links, and the rest of one instance's time
   double alone_ = 0, longest_ = 0, latency_ = 0, coding_ = 0;
 };
 

@@ -24,7 +24,7 @@ class Pricer {
       : profile_(profile), block_(block_bytes), net_(network) {
     double begun = 0;
     std::size_t round = 0;
-    std::map<int, double> transfers;  // of one instance, by the kind of the busiest links
+    std::map<int, double> transfers;  // time of one instance, by the kind of the busiest links
     for (const Profile::Run& run : profile.runs) {
       Timed timed{round, begun, 0, 0};
       for (const Load& load : run.loads) {

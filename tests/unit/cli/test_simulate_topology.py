@@ -32,9 +32,9 @@ def test_a_full_fat_tree_costs_what_separate_links_cost(collective, ranks, size)
     plain, full = (
         times(text, ranks, size, collective=collective) for text in (None, "fat-tree:oversubscription=1,rack=4")
     )
-    assert full.keys() == plain.keys()
-    for name, seconds in full.items():
-        assert seconds == pytest.approx(plain[name], rel=0.1)
+    assert full.keys() >= plain.keys()  # also algorithms that are never chosen
+    for name, seconds in plain.items():
+        assert full[name] == pytest.approx(seconds, rel=0.1)
 
 
 @given(st.sampled_from([8, 12, 16, 32]), st.integers(1, 1 << 26), st.floats(1, 8), st.floats(1, 4))

@@ -238,10 +238,12 @@ bool count_symmetric(const Schedule& first, Counter& counter, Rounds& rounds) {
 bool count_each(const std::function<Schedule(int)>& make, int size, Counter& counter, Rounds& rounds) {
   if (static_cast<double>(rounds.size()) * size > 4 * kStored) return false;
   std::vector<std::vector<Flow>> flows(rounds.size());
-  double stored = 0;
+  double stored = 0, steps = 0;
   for (int rank = 0; rank < size; ++rank) {
     const Schedule schedule = make(rank);
     for (std::size_t k = 0; k < schedule.rounds.size(); ++k) {
+      steps += static_cast<double>(schedule.rounds[k].size());
+      if (steps > kCounted) return false;
       for (const auto& [peer, blocks] : messages_of(schedule.rounds[k])) {
         flows.at(k).push_back({rank, peer, blocks});
         if (++stored > kStored) return false;

@@ -16,7 +16,6 @@ from ringcomm._src.config.config import NETWORK
 from ringcomm._src.core import _core
 
 LINKS = _core.Network(**(NETWORK | {"alpha": 5e-5, "beta": 8e-8}))
-ALLREDUCE = [a.name for a in _core.algorithms() if a.collective == "allreduce"]
 TREE = "fat-tree:oversubscription=4"
 CHOICE = 1.04  # the cheapest cut is within 3 % of the best one
 
@@ -154,4 +153,4 @@ def test_many_ranks_take_moments_and_what_has_too_many_messages_is_named(capsys)
     assert main(command) == 0
     out = capsys.readouterr().out
     assert "direct" in out and "too many messages: pairwise" in out
-    assert len(times(TREE, 1 << 16)) == len(ALLREDUCE)
+    assert {"ring", "tree", "circulant", "round_robin", "all_to_all"} <= times(TREE, 1 << 16).keys()

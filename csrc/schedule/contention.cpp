@@ -193,8 +193,6 @@ struct Pattern {
 
 using Rounds = std::vector<Transfer>;
 
-bool is_counted_once(Symmetry symmetry) { return symmetry == Symmetry::rotation || symmetry == Symmetry::exclusive_or; }
-
 bool count_symmetric(const Schedule& first, Counter& counter, Rounds& rounds) {
   std::map<Messages, Pattern> patterns;
   double messages = 0;
@@ -224,7 +222,7 @@ bool count_symmetric(const Schedule& first, Counter& counter, Rounds& rounds) {
       const auto each = [&](const auto& use) {
         for (int rank = 0; rank < first.size; ++rank) {
           for (const auto& [peer, blocks] : sent)
-            use(Flow{rank, first.symmetry == Symmetry::rotation ? (peer + rank) % first.size : peer ^ rank, blocks});
+            use(Flow{rank, symmetric_peer(first.symmetry, peer, rank, first.size), blocks});
         }
       };
       transfer = counter.count(each, pattern.weight, pattern.span);
@@ -278,8 +276,8 @@ bool add_contention(Profile& profile, const std::function<Schedule(int)>& make, 
   Counter counter(topology, hosts, profile.size, within, share);
   Rounds rounds(profile.rounds);
   const Schedule first = make(0);
-  const bool counted = is_counted_once(first.symmetry) ? count_symmetric(first, counter, rounds)
-                                                       : count_each(make, profile.size, counter, rounds);
+  const bool counted = first.symmetry != Symmetry::none ? count_symmetric(first, counter, rounds)
+                                                        : count_each(make, profile.size, counter, rounds);
   if (!counted) return false;
   std::vector<Profile::Run> runs;
   std::size_t round = 0;

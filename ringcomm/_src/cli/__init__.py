@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands except `run`, whose parser is that of `ringrun`."""
     from ringcomm._src.base.version import __version__
-    from ringcomm._src.cli import bench, info, show, simulate, tune
+    from ringcomm._src.cli import advise, bench, info, show, simulate, tune
 
     parser = argparse.ArgumentParser(prog="ringcomm", description="MPI-based collective communication for training.")
     parser.add_argument("--version", action="version", version=__version__)
@@ -35,6 +35,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("info", info, "show the installed software, the enabled features, and why others are disabled"),
         ("show", show, "show a schedule as a table or a picture, with its proof and its cost"),
         ("simulate", simulate, "predict the time of each schedule on an existing or planned cluster"),
+        ("advise", advise, "predict what more ranks bring to a training step, and what to change first"),
         ("tune", tune, "measure the network between ranks, for later jobs (run it under mpirun)"),
         ("bench", bench, "time collectives and compare their algorithms with MPI (run it under mpirun)"),
     ):

@@ -1,4 +1,4 @@
-"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md and torch-distributed.md.
+"""Fills in the tables of docs/benchmarks.md, benchmarks-network.md, advise.md and other pages.
 
 The numbers are from benchmarks/results/*.json; the pictures of the pages are drawn from them too. A
 table is between <!-- NAME --> and <!-- /NAME -->. The text around it is written by hand. If results
@@ -282,6 +282,30 @@ def overlap_table() -> Iterator[str]:
     yield from ["", *table([*heads, "DDP, Gloo (ms)", "× the longer of the first two"], rows)]
 
 
+def advise_table(name: str) -> Iterator[str]:
+    """Yields a row for each prediction of benchmarks/advise_check.py."""
+    document = measure.read(measure.RESULTS / "advise_check.json")
+    found = document[name]
+    yield from machine([document])
+    rows = [
+        [one["model"], str(one["hosts"]), one["method"]]
+        + [f"{one[time] * 1e3:.0f}" for time in ("alone", "predicted", "measured")]
+        + [f"{one['error'] * 100:+.1f}"]
+        for one in found
+    ]
+    heads = ["model", "hosts", "method", "one process (ms)", "predicted (ms)", "measured (ms)", "differs by (%)"]
+    errors = [abs(one["error"]) for one in found]
+    yield from ["", *table(heads, rows), ""]
+    good = sum(error <= document["within"] for error in errors)
+    yield f"{good} of {len(found)} predictions are within {document['within']:.0%}."
+    yield f"The median error is {statistics.median(errors):.1%}."
+    if name == "computing":
+        bare = [abs(one["error"]) for one in document["without_overhead"]]
+        good = sum(error <= document["within"] for error in bare)
+        yield f"The fitted overhead is {document['overhead']:g}. With an overhead of 0, {good} are within"
+        yield f"{document['within']:.0%}, and the median error is {statistics.median(bare):.1%}."
+
+
 def growth_table() -> Iterator[str]:
     """Yields a row for each quantity of benchmarks/growth.py."""
     found = results("growth")
@@ -449,6 +473,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "peers": peers_table,
     "sparse": sparse_table,
     "overlap": overlap_table,
+    "advise-sleeping": partial(advise_table, "sleeping"),
+    "advise-computing": partial(advise_table, "computing"),
     "growth": growth_table,
     "starts": starts_table,
     "timeline": timeline_table,
@@ -462,7 +488,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
-PAGES = ("benchmarks", "benchmarks-network", "torch-distributed", "tuning", "simulate")
+PAGES = ("benchmarks", "benchmarks-network", "torch-distributed", "tuning", "simulate", "advise")
 
 
 def filled(page: str, tables: Mapping[str, Callable[[], Iterator[str]]] = TABLES) -> str:

@@ -13,7 +13,7 @@ from ringcomm._src.base.ops import wire_code
 from ringcomm._src.cli import measured, simulate
 from ringcomm._src.cli import step_model as model
 from ringcomm._src.cli.advise_input import read_sizes, read_timeline
-from ringcomm._src.cli.sizes import human_size, human_time, parse_counts, parse_link, parse_seconds
+from ringcomm._src.cli.sizes import human_size, human_time, parse_link, parse_seconds, parse_sizes
 from ringcomm._src.cli.text import aligned, refuse
 from ringcomm._src.cli.wires import parse_wire
 from ringcomm._src.core import _core
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch", type=int, default=1, metavar="N", help="samples of a rank's step (default 1)")
     add("--network", required=True, metavar="RATE,LATENCY", help="link of each host, or a file of 'ringcomm tune'")
     add("--host-link", type=parse_link, metavar="RATE,LATENCY", help="messages inside a host, for example 40gbit,1us")
-    add("--ranks", type=parse_counts, default=parse_counts(DEFAULT_RANKS), help=f"default {DEFAULT_RANKS}")
+    add("--ranks", type=parse_sizes, default=parse_sizes(DEFAULT_RANKS), help=f"default {DEFAULT_RANKS}")
     add("--ranks-per-host", type=int, default=1, metavar="N", help="ranks that share a host's link (default 1)")
     add(
         "--overhead",

@@ -40,14 +40,6 @@ def parse_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def parse_counts(text: str) -> list[int]:
-    """Parses numbers separated by commas. Raises argparse.ArgumentTypeError."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers: write for example 8,64,1024") from None
-
-
 def _number(text: str, units: dict[str, float]) -> float | None:
     """Parses a number with a unit: "50us" with SECONDS -> 5e-5. Returns None for any other text."""
     word = text.strip().lower()

@@ -1,4 +1,4 @@
-"""Custom algorithms: schedules, written in Python, for any collective (docs/algorithms.md)."""
+"""Custom algorithms, as schedules in Python for any collective, and traces of algorithms."""
 
 from ringcomm._src.algorithms.registry import (
     COLLECTIVES,
@@ -10,14 +10,18 @@ from ringcomm._src.algorithms.registry import (
     register_algorithm,
     send,
 )
+from ringcomm._src.algorithms.trace import Trace, TraceMessage, trace
 
 __all__ = [
     "COLLECTIVES",
     "Algorithm",
+    "Trace",
+    "TraceMessage",
     "combine",
     "copy",
     "receive",
     "reduce",
     "register_algorithm",
     "send",
+    "trace",
 ]

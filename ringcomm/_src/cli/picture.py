@@ -6,12 +6,12 @@ completeness: the fraction of the ranks' contributions that it contains. Message
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from ringcomm._src.algorithms.messages import Message, messages
 from ringcomm._src.cli.text import runs
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Schedule
@@ -20,38 +20,6 @@ REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
 REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # colours of arrows
 EDGE, INK, PALE = "#9aa39a", "#1c241c", "#6b746b"
 HEIGHT = 0.30  # height of a block; all lengths in this file are in inches
-
-
-class Message(NamedTuple):
-    """The blocks that `sender` sends in its round `sent`, and `receiver` receives in `received`."""
-
-    sender: int
-    receiver: int
-    sent: int
-    sent_blocks: list[int]
-    received: int
-    received_blocks: list[int]
-    reduces: bool
-
-
-def messages(schedules: Sequence[Schedule]) -> list[Message]:
-    """Returns all messages: the k-th send of a rank to a peer matches the peer's k-th receive."""
-    sent: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
-    received: dict[tuple[int, int], list[tuple[int, list[int], bool]]] = defaultdict(list)
-    for schedule in schedules:
-        for index, steps in enumerate(schedule.rounds):
-            for peer in dict.fromkeys(step.peer for step in steps if step.peer >= 0):
-                own = [step for step in steps if step.peer == peer]
-                if outgoing := [step.block for step in own if step.kind == "send"]:
-                    sent[schedule.rank, peer].append((index, outgoing))
-                if incoming := [step.block for step in own if step.kind != "send"]:
-                    reduces = any(step.kind == "reduce" for step in own)
-                    received[peer, schedule.rank].append((index, incoming, reduces))
-    return [
-        Message(*ends, *outgoing, arrival, incoming, reduces)
-        for ends, departures in sent.items()
-        for outgoing, (arrival, incoming, reduces) in zip(departures, received[ends], strict=True)
-    ]
 
 
 class _Grid:

@@ -63,7 +63,9 @@ PYTHON_LAYERS = [  # under ringcomm/_src; "public" is the rest of the package
     "public",
     "shims.horovod",
     "cli",
+    "teaching",
 ]
+ABOVE_PUBLIC = {"ringcomm.__main__": "cli", "ringcomm.teaching": "teaching"}  # public modules that use higher layers
 
 FORBIDDEN = {  # under csrc: a pattern, and the only folder that may contain it
     r"#\s*include\s*[<\"]Python\.h": "",
@@ -129,7 +131,7 @@ def core_layer(name: str) -> int:
 
 def python_layer(name: str) -> int:
     inside = name.startswith("ringcomm._src.")
-    part = (name.removeprefix("ringcomm._src.") if inside else "cli" if name == "ringcomm.__main__" else "public") + "."
+    part = (name.removeprefix("ringcomm._src.") if inside else ABOVE_PUBLIC.get(name, "public")) + "."
     return max(level for level, layer in enumerate(PYTHON_LAYERS) if part.startswith(f"{layer}."))
 
 

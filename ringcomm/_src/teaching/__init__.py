@@ -1,0 +1,1 @@
+"""The exercises of the notebooks in examples/teaching, their checker, drawings and predictions."""

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 
-from ringcomm._src.base.errors import RingcommError
+from ringcomm._src.base.errors import NotInitializedError, RingcommError
 
 RANK_PROCESS = "RINGCOMM_RANK_PROCESS"  # environment variable that child processes inherit: the rank's process id
 
@@ -65,6 +65,12 @@ def check_not_rank_thread(call: str) -> None:
             "runtime. Use the communicator that run() passes to the function (comm.allreduce(x)), or start processes "
             "with ringrun"
         )
+
+
+def not_initialized() -> RingcommError:
+    """Returns the error of a call before ``init``, or raises that of a rank that is a thread."""
+    check_not_rank_thread("a function that needs init()")
+    return NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
 
 
 def check_not_forked() -> None:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from ringcomm._src.algorithms.custom_algorithms import CustomAlgorithms
-from ringcomm._src.base import arguments
-from ringcomm._src.base.errors import NotInitializedError
+from ringcomm._src.base import arguments, process
 from ringcomm._src.config.config import Config
 from ringcomm._src.core import _core
 from ringcomm._src.platform.links import Link
@@ -211,7 +210,7 @@ class ProcessSet:
         """Returns the session. Raises ValueError unless the set is in use."""
         if self._session is None:
             if self is global_process_set:
-                raise NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
+                raise process.not_initialized()
             raise ValueError(
                 f"{self!r} has not been added: pass it to ringcomm.init(process_sets=...) or add_process_set()"
             )

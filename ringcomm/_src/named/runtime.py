@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ringcomm._src.base import process
-from ringcomm._src.base.errors import NotInitializedError
 from ringcomm._src.communicator.communicator import Communicator
 from ringcomm._src.config import config as configuration
 from ringcomm._src.config import horovod_options
@@ -50,7 +49,7 @@ _session: Session | None = None
 def session() -> Session:
     """Returns the session. Raises ValueError before ``init``."""
     if _session is None:
-        raise NotInitializedError("ringcomm has not been initialized; use ringcomm.init().")
+        raise process.not_initialized()
     process.check_not_forked()
     return _session
 

@@ -106,3 +106,15 @@ def test_closed_communicators():
         return repr(comm)
 
     assert threads.run(2, program) == ["<ringcomm.Communicator: rank 0 of 2>", "<ringcomm.Communicator: rank 1 of 2>"]
+
+
+@pytest.mark.parametrize("call", [ringcomm.init, ringcomm.rank, lambda: ringcomm.allreduce(np.ones(1), name="x")])
+def test_functions_that_need_init_name_the_communicator(call):
+    """Ranks that are threads have no runtime; the message names what to use instead."""
+
+    def program(comm):
+        with pytest.raises(ringcomm.RingcommError, match="Use the communicator") as caught:
+            call()
+        return f"rank {comm.rank} of 2" in str(caught.value)
+
+    assert threads.run(2, program) == [True, True]

@@ -30,6 +30,7 @@ from ringcomm._src.decentralized.averager import ElasticAverager, GossipAverager
 from ringcomm._src.decentralized.consistency import SSP, Async, Backup, Consistency, SoftSync, Sync
 from ringcomm._src.decentralized.parameter_store import ParameterStore
 from ringcomm._src.decentralized.topology import Topology, register_topology
+from ringcomm._src.launch.demo import demo
 from ringcomm._src.launch.run_function import run
 from ringcomm._src.named import collectives, runtime
 from ringcomm._src.named.collectives import *  # noqa: F403
@@ -69,6 +70,7 @@ __all__ = [
     "__version__",
     "add_process_set",
     "algorithms",
+    "demo",
     "errors",
     "global_process_set",
     "join",

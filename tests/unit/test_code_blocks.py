@@ -42,6 +42,7 @@ PRINTED = {  # texts that a page's programs print on two ranks, and how often
     "torch-distributed": {"[2.0, 2.0, 2.0]": 2},
     "migrating-from-horovod": {"epoch 2: loss": 1},
     "writing-an-algorithm": {"[2. 2. 2.": 2},
+    "teaching": {"butterfly: correct": 2},
     "from-ddp": {"rank 0 of 2: loss 0.0000": 1, "rank 1 of 2: loss 0.0000": 1},
     "from-mpi4py": {"rank 0: [0. 2. 4. 6.]": 1, "rank 1: [0. 2. 4. 6.]": 1},
 }

@@ -26,12 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands except `run`, whose parser is that of `ringrun`."""
     from ringcomm._src.base.version import __version__
-    from ringcomm._src.cli import advise, bench, info, show, simulate, tune
+    from ringcomm._src.cli import advise, bench, demo, info, show, simulate, tune
 
     parser = argparse.ArgumentParser(prog="ringcomm", description="MPI-based collective communication for training.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module, text in (
+        ("demo", demo, "train digits on two ranks of this host, and compare them with one process (needs PyTorch)"),
         ("info", info, "show the installed software, the enabled features, and why others are disabled"),
         ("show", show, "show a schedule as a table or a picture, with its proof and its cost"),
         ("simulate", simulate, "predict the time of each schedule on an existing or planned cluster"),

@@ -1,4 +1,4 @@
-"""Writes the table, the JSON and the plot of `ringcomm bench`."""
+"""Writes the table and the JSON of `ringcomm bench`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ringcomm._src.cli.text import aligned
 
 COLUMNS = ("size", "count", "dtype", "algorithm", "time", "algbw", "busbw", "#wrong", "speedup", "95 % CI", "loss")
 UNITS = ("(B)", "(elements)", "", "", "(µs)", "(GB/s)", "(GB/s)", "", "(mpi/this)", "", "(%)")
-TIME_LABEL = "time (µs), median"
 WIDTHS = (12, 12, 9, 24, 12, 9, 9, 7, 11, 13, 6)
 
 
@@ -124,47 +123,3 @@ def write_json(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> 
         "rows": [asdict(row) for row in rows],
     }
     measured.write_json(options.json, document)
-
-
-def plot(options: argparse.Namespace, ranks: int, rows: Sequence[Row]) -> None:
-    """Plots time and busbw over size, one line per algorithm. Draws bars for a barrier."""
-    from ringcomm._src.cli.plotting import make_figure
-
-    figure = make_figure(12, 4.8)
-    dtype = "" if options.collective == "barrier" else f", {options.dtype}"
-    figure.suptitle(f"{options.collective}, {ranks} ranks{dtype}")
-    sized = [row for row in rows if row.size > 0]
-    if sized:
-        _lines(figure, sized)
-    else:
-        axes = figure.subplots()
-        axes.barh([_label(row.algorithm) for row in rows], [row.time * 1e6 for row in rows])
-        axes.set_xlabel(TIME_LABEL)
-    figure.savefig(options.plot, dpi=120)
-
-
-def _label(algorithm: str) -> str:
-    return "MPI" if algorithm == "mpi" else algorithm
-
-
-def _lines(figure: Any, rows: Sequence[Row]) -> None:
-    from ringcomm._src.cli.plotting import over_sizes
-
-    left, right = figure.subplots(1, 2)
-    for name in dict.fromkeys(row.algorithm for row in rows):
-        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
-        sizes = [row.size for row in own]
-        style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "linewidth": 1.4}
-        if name == "mpi":
-            style |= {"color": "black", "linestyle": "--", "linewidth": 1.8}
-        elif name == "auto":
-            style |= {"color": "#b3123f", "linewidth": 2.6}
-        left.plot(sizes, [row.time * 1e6 for row in own], label=_label(name), **style)
-        right.plot(sizes, [row.busbw / 1e9 for row in own], label=_label(name), **style)
-    left.set_ylabel(TIME_LABEL)
-    left.set_yscale("log")
-    right.set_ylabel("busbw (GB/s)")
-    for axes in (left, right):
-        over_sizes(axes, {row.size for row in rows}, most=9)
-        axes.set_xlabel("size")
-    left.legend(fontsize=8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+from typing import Any
 
 from ringcomm._src.cli.text import refuse
 from ringcomm._src.decentralized.topology import Matrix, Topology, prove, topologies, topology
@@ -52,22 +53,51 @@ def describe(graph: Topology, size: int) -> str:
 
 
 def draw(graph: Topology, size: int, output: str) -> None:
-    """Draws the graph of each round of a period on a circle, and the first round's matrix."""
-    from matplotlib.figure import Figure
+    """Draws each round of a period: the graph on a circle, and below it the weights as numbers."""
+    from ringcomm._src.cli.plotting import make_figure
 
     matrices = _matrices(graph, size)
-    figure = Figure(figsize=(3.2 * (len(matrices) + 1), 3.4), layout="constrained")
-    axes = figure.subplots(1, len(matrices) + 1, squeeze=False)[0]
-    places = [(math.sin(2 * math.pi * r / size), math.cos(2 * math.pi * r / size)) for r in range(size)]
-    for t, panel in enumerate(axes[:-1]):
-        for rank in range(size):
-            for other in graph.in_neighbors(rank, size, t):
-                arrow = {"arrowstyle": "->", "color": "tab:blue", "shrinkA": 9, "shrinkB": 9, "alpha": 0.7}
-                panel.annotate("", places[rank], places[other], arrowprops=arrow)
-            panel.text(*places[rank], str(rank), ha="center", va="center", bbox={"boxstyle": "circle", "fc": "white"})
-        panel.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal", title=f"round {t}")
+    columns = min(len(matrices), 4 if size <= 6 else 3 if size <= 8 else 2)
+    rows = math.ceil(len(matrices) / columns)
+    side = min(4.6, 9.2 / columns)
+    figure = make_figure(max(side * columns, 4.2) + 0.2, 2 * side * rows + 0.7)
+    panels = figure.subplots(2 * rows, columns, squeeze=False)
+    for panel in panels.flat:
         panel.axis("off")
-    axes[-1].imshow(matrices[0], cmap="Blues", vmin=0)
-    axes[-1].set(title="weights, round 0", xlabel="receives from", ylabel="rank")
-    figure.suptitle(f"{graph.name}, {size} ranks: {prove(matrices)}", fontsize=9)
-    figure.savefig(output)
+    for t, matrix in enumerate(matrices):
+        row, column = divmod(t, columns)
+        panels[2 * row][column].set_title(f"round {t}", fontsize=10)
+        _circle(panels[2 * row][column], graph, size, t)
+        _numbers(panels[2 * row + 1][column], matrix, side)
+    proof = str(prove(matrices)).replace("; ", "\n", 1) if columns == 1 else str(prove(matrices))
+    figure.suptitle(f"{graph.name}, {size} ranks\n{proof}", fontsize=9)
+    figure.savefig(output, dpi=100)
+
+
+def _circle(panel: Any, graph: Topology, size: int, t: int) -> None:
+    places = [(math.sin(2 * math.pi * r / size), math.cos(2 * math.pi * r / size)) for r in range(size)]
+    for rank in range(size):
+        for other in graph.in_neighbors(rank, size, t):
+            arrow = {"arrowstyle": "->", "color": "#0072B2", "shrinkA": 9, "shrinkB": 9, "alpha": 0.7}
+            panel.annotate("", places[rank], places[other], arrowprops=arrow)
+        style = {"ha": "center", "va": "center", "fontsize": 8 if size <= _MOST else 6}
+        panel.text(*places[rank], str(rank), bbox={"boxstyle": "circle", "fc": "white"}, **style)
+    panel.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+
+
+def _numbers(panel: Any, matrix: Matrix, side: float) -> None:
+    """Draws the weights; row r has the weights with which rank r averages the others' values."""
+    size = len(matrix)
+    panel.imshow(matrix, cmap="Blues", vmin=0, vmax=1.3)
+    panel.axis("on")
+    panel.set_xlabel("weight of the rank", fontsize=8)
+    panel.set_ylabel("rank", fontsize=8)
+    step = math.ceil(size / 16)
+    panel.set_xticks(range(0, size, step))
+    panel.set_yticks(range(0, size, step))
+    panel.tick_params(labelsize=7)
+    for r, row in enumerate(matrix if size <= _MOST else ()):
+        for c, value in enumerate(row):
+            if value:
+                text = f"{value:.2f}".lstrip("0")
+                panel.text(c, r, text, ha="center", va="center", fontsize=min(8.0, 24 * side / size))

@@ -14,6 +14,8 @@ from collections import Counter
 from typing import Any
 
 from ringcomm._src.base.installed import BINDINGS, FRAMEWORKS, cpu_name, exists, framework_version
+from ringcomm._src.cli import info_advice
+from ringcomm._src.platform import binding
 from ringcomm._src.platform.mpi_library import library_path, load
 
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
@@ -34,7 +36,6 @@ def gather() -> dict[str, Any]:
     """Returns all facts as plain data; the entry "rank" is this rank. Collective under mpirun."""
     from ringcomm import __version__
     from ringcomm._src.core import _core
-    from ringcomm._src.platform import binding
 
     facts: dict[str, Any] = {
         "rank": 0,
@@ -51,7 +52,9 @@ def gather() -> dict[str, Any]:
     facts["ranks"] = rank_facts(facts["mpi"])
     facts["rank"], facts["gpu_routes"] = facts["ranks"].pop("rank"), facts["ranks"].pop("gpu_routes")
     facts["binding"] = binding.state
+    facts["host_cores"], facts["huge_pages"] = facts["ranks"].pop("host_cores"), info_advice.huge_pages()
     facts["enabled"] = enabled(facts) if facts["rank"] == 0 else {}  # only rank 0 prints
+    facts["advice"] = info_advice.advice(facts)
     return facts
 
 
@@ -115,14 +118,17 @@ def rank_facts(mpi: dict[str, Any]) -> dict[str, Any]:
     """Returns the ranks per host, and whether ranks of a host share memory. Collective."""
     if not mpi["available"]:
         alone = {"rank": 0, "size": 1, "per_host": {platform.node(): 1}, "shared_memory": False, "why": "no MPI"}
-        return alone | {"gpu_routes": gpu_facts()}
+        return alone | {"gpu_routes": gpu_facts(), "host_cores": len(binding.allowed())}
     from mpi4py import MPI
 
     import ringcomm
 
     world = MPI.COMM_WORLD
     per_host = Counter(world.allgather(platform.node()))
+    host = platform.node()
+    cores = {core for name, own in world.allgather((host, binding.allowed())) if name == host for core in own}
     facts: dict[str, Any] = {"rank": world.rank, "size": world.size, "per_host": dict(per_host)}
+    facts["host_cores"] = len(cores)
     comm = ringcomm.Communicator(world)
     try:
         facts |= {"shared_memory": comm.shared_memory, "why": comm.shared_memory_reason}
@@ -200,4 +206,8 @@ def lines(facts: dict[str, Any]) -> list[str]:
     text.append("enabled")
     for name, state in facts["enabled"].items():
         text.append(f"  [{'x' if state['on'] else ' '}] {name}" + (f": {state['why']}" if state["why"] else ""))
+    if facts["advice"]:
+        text += ["to fix, in this order", *(f"  {number}. {item}" for number, item in enumerate(facts["advice"], 1))]
+    if ranks["size"] == 1:
+        text.append("ringrun -np 2 ringcomm info also checks shared memory and binding")
     return text

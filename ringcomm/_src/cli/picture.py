@@ -13,51 +13,80 @@ from typing import Any
 
 from ringcomm._src.algorithms.messages import Message, messages
 from ringcomm._src.cli.text import runs
+from ringcomm._src.cli.values import Labels
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Schedule
 
 REDUCING = ("allreduce", "reduce", "reducescatter", "barrier", "scan", "exscan")
+WIDEST = 16.0  # largest width of all ranks together
+LETTER = 0.068  # width of a letter in a block
 REDUCED, RECEIVED = "#d9660f", "#2f6fb5"  # colours of arrows
 EDGE, INK, PALE = "#9aa39a", "#1c241c", "#6b746b"
-HEIGHT = 0.30  # height of a block; all lengths in this file are in inches
+HEIGHT = 0.30  # height of a block with one line of text; all lengths in this file are in inches
 
 
 class _Grid:
     """The positions: x grows with blocks and ranks, y falls with rounds."""
 
-    def __init__(self, schedules: Sequence[Schedule]) -> None:
-        self.schedules = schedules
-        self.messages = messages(schedules)
+    def __init__(
+        self, schedules: Sequence[Schedule], rounds: range | None = None, labels: Labels | None = None
+    ) -> None:
+        self.schedules, self.labels = schedules, labels
         complete = _core.follow(schedules)
-        self.rounds = max(map(len, complete)) - 1
+        self.every = max(map(len, complete)) - 1
+        self.shown = range(self.every) if rounds is None else rounds
+        self.moments = range(self.shown.start, self.shown.stop + 1)
+        of_all = messages(schedules)
+        self.messages = [m for m in of_all if m.sent in self.shown and m.received in self.shown]
         # Completeness by rank, round and block. It stays constant after a rank's last round.
-        self.complete = [moments + moments[-1:] * (self.rounds + 1 - len(moments)) for moments in complete]
+        self.complete = [moments + moments[-1:] * (self.every + 1 - len(moments)) for moments in complete]
         self.blocks = max(len(moments[0]) for moments in complete)
         ranks = len(schedules)
         self.cell = min(0.38, max(0.10, 11.5 / (ranks * max(self.blocks, 1))))
+        self.tall = HEIGHT
+        if labels:
+            texts = [text for of_ranks in labels for blocks in of_ranks for text in blocks]
+            self.cell = max(0.26, 0.06 + LETTER * max(len(line) for text in texts for line in text.split("\n")))
+            self.tall += 0.13 * max(text.count("\n") for text in texts)
         self.strip = self.cell * self.blocks
-        self.column = self.strip + max(0.28, self.cell * 0.9)
-        fan = max((sum(m.sent == i for m in self.messages) for i in range(self.rounds)), default=0) / ranks
-        self.pitch = HEIGHT + 0.50 + 0.16 * min(fan, 5)
+        self.column = self.strip + max(0.28, self.cell * 0.9 if not labels else 0)
+        fan = max((sum(m.sent == i for m in of_all) for i in range(self.every)), default=0) / ranks
+        self.pitch = self.tall + 0.50 + 0.16 * min(fan, 5)
         self.width = self.column * ranks
-        self.height = self.pitch * self.rounds + HEIGHT
+        self.height = self.pitch * len(self.shown) + self.tall
+
+    def y(self, moment: int) -> float:
+        return -(moment - self.moments.start) * self.pitch
 
     def corner(self, rank: int, moment: int, block: int) -> tuple[float, float]:
-        return rank * self.column + block * self.cell, -moment * self.pitch - HEIGHT
+        return rank * self.column + block * self.cell, self.y(moment) - self.tall
 
     def middle(self, rank: int, blocks: Sequence[int]) -> float:
         return rank * self.column + (sum(blocks) / len(blocks) + 0.5) * self.cell
 
 
-def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
-    """Writes the picture to `path`; its extension selects the format. `schedules[r]` is rank r's.
+def fits(schedules: Sequence[Schedule], labels: Labels | None = None) -> bool:
+    """Returns True if all ranks fit into a picture whose blocks have room for text."""
+    grid = _Grid(schedules, None, labels)
+    return grid.cell >= 0.14 and grid.width <= WIDEST
+
+
+def make(schedules: Sequence[Schedule], rounds: range | None = None, labels: Labels | None = None) -> Any:
+    """Returns the picture as a matplotlib figure. `schedules[r]` is rank r's.
 
     Raises ImportError without matplotlib, ValueError if the schedules deadlock.
+
+    Parameters
+    ----------
+    rounds : range | None
+        Consecutive rounds to draw; None: all.
+    labels : Labels | None
+        Text of the blocks; None: how many ranks are reduced.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    grid = _Grid(schedules)
+    grid = _Grid(schedules, rounds, labels)
     left, right, top, bottom = 1.05, 0.15, 0.95, 0.62
     legend = _Legend(grid, schedules[0])
     width, height = max(grid.width + left + right, legend.width + 0.9), grid.height + top + bottom
@@ -70,12 +99,12 @@ def draw(schedules: Sequence[Schedule], path: str, dpi: int = 110) -> None:
     axes.axis("off")
     _labels(axes, grid, schedules[0])
     for rank in range(len(schedules)):
-        for moment in range(grid.rounds + 1):
+        for moment in grid.moments:
             _strip(axes, grid, rank, moment)
     for message in grid.messages:
         _arrow(axes, grid, message)
     _draw_legend(axes, grid, legend)
-    figure.savefig(path, dpi=dpi)
+    return figure
 
 
 def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
@@ -88,16 +117,19 @@ def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
         for block in range(grid.blocks if grid.cell >= 0.14 else 0):
             name = str(block) if block < schedule.blocks else f"t{block - schedule.blocks}"
             write(grid.middle(rank, [block]), 0.12, name, fontsize=6.5, color=PALE)
-    for index in range(grid.rounds):
-        y = -index * grid.pitch - HEIGHT - (grid.pitch - HEIGHT) / 2
+    for index in grid.shown:
+        y = grid.y(index) - grid.tall - (grid.pitch - grid.tall) / 2
         write(-0.18, y, f"round {index}", ha="right", fontsize=8.5, color=PALE)
     for name, first, last in phases(grid.schedules):
-        high, low = -first * grid.pitch - HEIGHT - 0.1, -(last + 1) * grid.pitch + 0.1
-        axes.plot([-0.86, -0.86], [high, low], color=EDGE, linewidth=1.2)
-        write(-0.96, (high + low) / 2 - 0.1, name, rotation=90, fontsize=8)
-    write(-0.18, -HEIGHT / 2, "start", ha="right", fontsize=8.5)
-    if grid.rounds:
-        write(-0.18, -grid.height + HEIGHT / 2, "end", ha="right", fontsize=8.5)
+        first, last = max(first, grid.shown.start), min(last, grid.shown.stop - 1)
+        high, low = grid.y(first) - grid.tall - 0.1, grid.y(last + 1) + 0.1
+        if first <= last:
+            axes.plot([-0.86, -0.86], [high, low], color=EDGE, linewidth=1.2)
+            write(-0.96, (high + low) / 2 - 0.1, name, rotation=90, fontsize=8 if last > first else 6.5)
+    if grid.moments.start == 0:
+        write(-0.18, -grid.tall / 2, "start", ha="right", fontsize=8.5)
+    if grid.every and grid.shown.stop == grid.every:
+        write(-0.18, -grid.height + grid.tall / 2, "end", ha="right", fontsize=8.5)
 
 
 def phases(schedules: Sequence[Schedule]) -> list[tuple[str, int, int]]:
@@ -145,13 +177,16 @@ def _strip(axes: Any, grid: _Grid, rank: int, moment: int) -> None:
         x, y = grid.corner(rank, moment, block)
         edge: dict[str, Any] = {"edgecolor": EDGE, "linewidth": 0.6, "zorder": 2}
         edge["linestyle"] = ":" if block >= schedule.blocks else "-"  # scratch
-        axes.add_patch(Rectangle((x, y), grid.cell, HEIGHT, facecolor=colour(share), **edge))
-        if reducing and share and grid.cell >= 0.11:
+        axes.add_patch(Rectangle((x, y), grid.cell, grid.tall, facecolor=colour(share), **edge))
+        text = (
+            grid.labels[moment][rank][block] if grid.labels else str(round(share * schedule.size)) if reducing else ""
+        )
+        if text and share and grid.cell >= 0.11:
             style = {"fontsize": 7 if grid.cell >= 0.14 else 5.5, "color": "white" if share == 1 else INK}
-            style |= {"ha": "center", "va": "center_baseline", "zorder": 3}
-            axes.text(x + grid.cell / 2, y + HEIGHT / 2, str(round(share * schedule.size)), **style)
+            style |= {"ha": "center", "va": "center" if "\n" in text else "center_baseline", "zorder": 3}
+            axes.text(x + grid.cell / 2, y + grid.tall / 2, text, **style)
     x, y = grid.corner(rank, moment, 0)
-    axes.add_patch(Rectangle((x, y), grid.strip, HEIGHT, fill=False, edgecolor="#5a645a", linewidth=0.9, zorder=4))
+    axes.add_patch(Rectangle((x, y), grid.strip, grid.tall, fill=False, edgecolor="#5a645a", linewidth=0.9, zorder=4))
 
 
 def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
@@ -159,14 +194,14 @@ def _arrow(axes: Any, grid: _Grid, message: Message) -> None:
     density = sum(m.sent == message.sent for m in grid.messages) / len(grid.schedules)
     style = {"linewidth": 1.1, "alpha": 0.9} if density <= 2 else {"linewidth": 0.7, "alpha": 0.65}
     for sent, received in _pairs(message):
-        start = grid.middle(message.sender, sent), -message.sent * grid.pitch - HEIGHT - 0.02
-        end = grid.middle(message.receiver, received), -(message.received + 1) * grid.pitch + 0.04
+        start = grid.middle(message.sender, sent), grid.y(message.sent) - grid.tall - 0.02
+        end = grid.middle(message.receiver, received), grid.y(message.received + 1) + 0.04
         _point(axes, start, end, tint, zorder=5, **style)
     for rank, moment, blocks, below in (
         (message.sender, message.sent, message.sent_blocks, True),
         (message.receiver, message.received + 1, message.received_blocks, False),
     ):
-        y = -moment * grid.pitch - (HEIGHT + 0.02 if below else -0.02)
+        y = grid.y(moment) - (grid.tall + 0.02 if below else -0.02)
         for block in blocks if len(blocks) < grid.blocks else ():
             x, _ = grid.corner(rank, moment, block)
             ends = [x + 0.01, x + grid.cell - 0.01]
@@ -204,7 +239,8 @@ class _Legend:
         )
         fine = True in kinds and schedule.size <= 16
         self.steps = [k / schedule.size for k in range(schedule.size + 1)] if fine else [0.0, 1.0]
-        self.text = "empty to complete" + ("; number: how many ranks are reduced" if True in kinds else "")
+        self.text = "empty to complete"
+        self.text += "; number: how many ranks are reduced" if True in kinds and not grid.labels else ""
         self.width = sum(self.ARROW + self.LETTER * len(text) for _, text in self.arrows)
         self.width += self.SQUARE * len(self.steps) + self.LETTER * (len(self.text) + 1)
 

@@ -11,11 +11,10 @@ import argparse
 import json
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
-from ringcomm._src.base.installed import missing_message
 from ringcomm._src.base.ops import wire_code
 from ringcomm._src.cli.bench_cases import bus_factor
+from ringcomm._src.cli.outputs import output_trouble
 from ringcomm._src.cli.simulate_report import Row, gains, table, write_json
 from ringcomm._src.cli.sizes import parse_link, parse_names, parse_seconds, parse_sizes
 from ringcomm._src.cli.text import refuse
@@ -25,7 +24,6 @@ from ringcomm._src.config.config import NETWORK
 from ringcomm._src.core import _core
 
 DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
-PICTURES = (".png", ".svg", ".pdf")
 LATENCY = "latency"  # limit of an algorithm whose messages, sums and latencies take more time than links
 
 
@@ -108,19 +106,6 @@ def run(options: argparse.Namespace) -> int:
         if options.heatmap:
             simulate_plots.heat_map(options, rows)
     return 0
-
-
-def output_trouble(json_file: str | None, *pictures: str | None) -> str | None:
-    """Returns the reason why an output file cannot be written, found before any work; else None."""
-    for file in (json_file, *pictures):
-        if file and not Path(file).resolve().parent.is_dir():
-            return f"the folder of {file} does not exist: create it first"
-    for file in filter(None, pictures):
-        if trouble := missing_message("matplotlib", "a picture"):
-            return trouble
-        if Path(file).suffix not in PICTURES:
-            return f"{file} is not the name of a picture: end it in {', '.join(PICTURES)}"
-    return None
 
 
 def network_of(options: argparse.Namespace) -> tuple[_core.Network, list[str]]:

@@ -105,12 +105,12 @@ def draw(algorithm: str | Callable[[int, int], Any], ranks: int = 4) -> Drawing:
     """
     if trouble := missing_message("matplotlib", "ringcomm.teaching.draw"):
         raise ImportError(trouble)
-    from ringcomm._src.cli import picture
+    from ringcomm._src.cli.compact import figure_of
 
     schedules = schedules_of(algorithm, ranks)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "schedule.svg"
-        picture.draw(schedules, str(path))
+        figure_of(schedules, range(len(schedules[0].rounds)), None, None).savefig(path)
         return Drawing(path.read_text(encoding="utf-8"))
 
 

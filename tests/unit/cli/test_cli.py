@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from launching import ROOT, output_of, run
 
 import ringcomm
+from ringcomm._src.algorithms.messages import messages
 from ringcomm._src.base.ops import NUMBERS
-from ringcomm._src.cli import bench_cases, main, picture, show
+from ringcomm._src.cli import bench_cases, main, picture, show_text
 from ringcomm._src.cli.sizes import parse_size, parse_sizes
 from ringcomm._src.config.config import NETWORK
 from ringcomm._src.core import _core
@@ -96,7 +97,7 @@ def read_table(text, blocks):
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 9])
 def test_the_text_is_the_schedule(collective, name, size):
     schedules = ranks_of(collective, name, size, root=size // 2)
-    text = show.describe(schedules)
+    text = show_text.describe(schedules)
     cells = read_table(text, schedules[0].blocks)
     for rank, schedule in enumerate(schedules):
         for index, steps in enumerate(schedule.rounds):
@@ -117,7 +118,7 @@ def test_what_is_drawn_ends_complete(collective, name, size):
         assert len(complete[rank]) == len(schedule.rounds) + 1
         assert all(complete[rank][-1][block] == 1 for block in promised)
     sent = sum(len({s.peer for s in steps if s.kind == "send"}) for schedule in schedules for steps in schedule.rounds)
-    assert len(picture.messages(schedules)) == sent
+    assert len(messages(schedules)) == sent
 
 
 def rounds_of(schedule, block):
@@ -154,7 +155,7 @@ def test_the_cost_is_that_of_the_slowest_rank_in_each_round(collective, name, si
     assert price.messages == max(sum(load[3] for load in rank) for rank in loads)
     assert price.bytes == pytest.approx(max(sum(load[4] for load in rank) for rank in loads))
     assert price.reduced == pytest.approx(max(sum(load[2] for load in rank) for rank in loads))
-    assert "cost: " in show.cost(schedules, nbytes, network)
+    assert "cost: " in show_text.cost(schedules, nbytes, network)
 
 
 def test_a_picture_is_drawn(tmp_path):
@@ -162,7 +163,7 @@ def test_a_picture_is_drawn(tmp_path):
 
     heights = []
     for size in (1, 4, 8):
-        picture.draw(ranks_of("allreduce", "ring", size), str(tmp_path / "ring.png"))
+        picture.make(ranks_of("allreduce", "ring", size)).savefig(tmp_path / "ring.png")
         pixels = matplotlib.imread(tmp_path / "ring.png")
         assert len(np.unique(pixels[..., 1])) > 10  # shades of green
         heights.append(pixels.shape[0])
@@ -190,10 +191,10 @@ def test_phases_part_the_rounds_where_reducing_ends(collective, name, size):
 
 def test_a_wide_schedule_fits_the_terminal_or_says_what_is_left_out():
     schedules = ranks_of("allreduce", "ring", 9)
-    whole = show.describe(schedules)
-    assert show.describe(schedules, 10_000) == whole
+    whole = show_text.describe(schedules)
+    assert show_text.describe(schedules, 10_000) == whole
     for width in range(12, max(map(len, whole.splitlines()[2:-2])), 7):
-        lines = show.describe(schedules, width).splitlines()
+        lines = show_text.describe(schedules, width).splitlines()
         table = [line for line in lines if " | " in line or "-+-" in line]
         assert max(map(len, table)) <= width and (lines[0], lines[-1]) == (
             whole.splitlines()[0],
@@ -251,7 +252,7 @@ def test_a_schedule_that_is_wrong_is_called_wrong():
     rounds = [list(steps) for steps in broken[2].rounds]
     rounds[1] = [step for step in rounds[1] if step.kind != "send"]
     broken[2] = _core.Schedule("allreduce", "ring", 2, 4, 0, 4, [], rounds)
-    assert "NOT PROVED" in show.describe(broken)
+    assert "NOT PROVED" in show_text.describe(broken)
     with pytest.raises(ValueError, match="rank 3, round 1: receives block 1 from rank 2"):
         _core.follow(broken)
 

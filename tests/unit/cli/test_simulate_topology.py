@@ -118,7 +118,7 @@ def test_bad_files(tmp_path, changes, message):
     [
         ("--topology torus:2x2 --ranks 8", "give fewer --ranks"),
         ("--placement nowhere --ranks 8", "nowhere"),
-        ("--plot x.foo", "not the name of a picture"),
+        ("--plot x.foo", "does not end in a known format"),
         ("--heatmap missing/x.png", "create it first"),
     ],
 )

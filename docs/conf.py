@@ -60,6 +60,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
 napoleon_google_docstring = False
+napoleon_use_ivar = True  # fields of named tuples are members too
 
 
 def reachable(address: str) -> bool:

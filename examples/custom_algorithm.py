@@ -53,10 +53,11 @@ def main():
     ring = comm.allreduce(x, op=ringcomm.Sum, algorithm="ring")
     equal = bool(comm.allreduce(np.array((ours == ring).all()), op=ringcomm.Min))
     if comm.rank == 0:
-        from ringcomm._src.cli import picture, show
+        from ringcomm._src.algorithms.registry import registered
+        from ringcomm._src.cli import picture, show_text
 
-        schedules = show.schedules_of("two_rings", "allreduce", comm.size, 0, None)
-        print(show.describe(schedules))
+        schedules = registered("allreduce", "two_rings").schedules(comm.size)
+        print(show_text.describe(schedules))
         print(f"equal to ring: {'yes' if equal else 'NO'}")
         if options.output:
             picture.draw(schedules, options.output)

@@ -107,6 +107,11 @@ def make(schedules: Sequence[Schedule], rounds: range | None = None, labels: Lab
     return figure
 
 
+def draw(schedules: Sequence[Schedule], path: str) -> None:
+    """Writes the picture to `path`; its extension selects the format."""
+    make(schedules).savefig(path, dpi=110)
+
+
 def _labels(axes: Any, grid: _Grid, schedule: Schedule) -> None:
     write = partial(axes.text, ha="center", va="center", color=INK)
     rooted = f", root {schedule.root}" if schedule.collective in ("broadcast", "reduce") else ""

@@ -163,7 +163,7 @@ def test_a_picture_is_drawn(tmp_path):
 
     heights = []
     for size in (1, 4, 8):
-        picture.make(ranks_of("allreduce", "ring", size)).savefig(tmp_path / "ring.png")
+        picture.draw(ranks_of("allreduce", "ring", size), str(tmp_path / "ring.png"))
         pixels = matplotlib.imread(tmp_path / "ring.png")
         assert len(np.unique(pixels[..., 1])) > 10  # shades of green
         heights.append(pixels.shape[0])

@@ -36,7 +36,7 @@ def variables() -> dict[str, str]:
     ("ranks", "modules"),
     [
         pytest.param(1, "ops", marks=pytest.mark.slow),
-        (2, "ops,training,packing,sparse,elastic,distributed,ddp"),
+        pytest.param(2, "ops,training,packing,sparse,elastic,distributed,ddp", marks=pytest.mark.slow),
         pytest.param(3, "training", marks=pytest.mark.slow),
     ],
 )

@@ -21,7 +21,7 @@ SLOW = {
     *(("tensorflow", "cases_tensorflow", ranks) for ranks in (1, 3, 5)),
     *(("jax", "cases_jax,cases_jax_transforms", ranks) for ranks in (1, 3, 5)),
     ("tensorflow", "cases_keras", 3),
-    ("torch", "cases_keras", 2),
+    *((backend, "cases_keras", 2) for backend in ("torch", "jax")),
     *((backend, "cases_elastic_states,cases_elastic_callbacks", 2) for backend in ("tensorflow", "torch", "jax")),
 }
 JOBS = [  # backend, cases, numbers of ranks

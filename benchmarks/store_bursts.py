@@ -1,4 +1,4 @@
-"""Measures the link of a parameter server whose workers push together, and the time of a push.
+"""Measures a parameter server's link while workers push together, and the time of a push.
 
     python benchmarks/cluster.py --hosts 9 --rate 200mbit -- python benchmarks/store_bursts.py --rate 200e6 --label with
 

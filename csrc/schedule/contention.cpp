@@ -13,7 +13,7 @@
 namespace ringcomm {
 namespace {
 
-constexpr double kCounted = 1 << 27;    // messages whose routes are followed, at most
+constexpr double kCounted = 1 << 27;    // maximum number of messages for which routes are followed
 constexpr double kStored = 1 << 24;     // messages of schedules without a symmetry, at most
 constexpr std::size_t kDrained = 2000;  // messages of a round that drain one after another, at most
 

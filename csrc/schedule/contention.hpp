@@ -11,7 +11,7 @@ namespace ringcomm {
 
 // Adds to a profile the transfer times of its rounds and the loads of the topology's links.
 // `hosts`: host of each rank; empty: rank r is on host r. `within`: cost of a rank's link inside
-// its host, whose kind is number topology.kinds().size(). `share`: factor of all transfer times.
+// its host; this kind has number topology.kinds().size(). `share`: factor of all transfer times.
 //
 // If all messages of a round have one size, its time is the largest load of a link, which takes
 // O(p * peers * links of a route) once for equal rounds, and less for an exchange between all

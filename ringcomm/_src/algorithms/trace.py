@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from ringcomm._src.algorithms.messages import Message, messages
 from ringcomm._src.algorithms.registry import registered
 from ringcomm._src.base import ops
 from ringcomm._src.core import _core
 
-Blocks = list[npt.NDArray[Any]]  # blocks of a rank; scratch blocks follow the data blocks
+Blocks = list[np.ndarray[Any, Any]]  # blocks of a rank; scratch blocks follow the data blocks
 
 _FUNCTIONS: dict[Any, Any] = {
     ops.Sum: np.add,
@@ -89,12 +88,12 @@ class Trace(NamedTuple):
     [2, 2]
     """
 
-    buffers: list[list[npt.NDArray[Any]]]
+    buffers: list[list[np.ndarray[Any, Any]]]
     messages: list[list[TraceMessage]]
     blocks: list[list[Blocks]]
 
 
-def trace(name: str, arrays: Sequence[npt.ArrayLike], op: Any = ops.Sum) -> Trace:
+def trace(name: str, arrays: Sequence[Any], op: Any = ops.Sum) -> Trace:
     """Runs an all-reduce algorithm on the arrays of all ranks, and returns every round's values.
 
     It needs no communicator: one process runs the schedules of all ranks, in Python. The buffer is
@@ -104,7 +103,7 @@ def trace(name: str, arrays: Sequence[npt.ArrayLike], op: Any = ops.Sum) -> Trac
     ----------
     name : str
         Name of a built-in algorithm, or of one that :func:`register_algorithm` has registered.
-    arrays : Sequence[npt.ArrayLike]
+    arrays : Sequence[array_like]
         The array of each rank, by rank; at least one. Shapes and dtypes are equal.
     op : Any
         Sum, Product, Min, Max, BAND, BOR or BXOR; default Sum.
@@ -144,7 +143,7 @@ def trace(name: str, arrays: Sequence[npt.ArrayLike], op: Any = ops.Sum) -> Trac
     return trace_schedules(schedules, inputs, op)
 
 
-def trace_schedules(schedules: Sequence[_core.Schedule], arrays: Sequence[npt.NDArray[Any]], op: Any) -> Trace:
+def trace_schedules(schedules: Sequence[_core.Schedule], arrays: Sequence[np.ndarray[Any, Any]], op: Any) -> Trace:
     """Runs the proved schedules of an all-reduce as :func:`trace` does."""
     function = _FUNCTIONS.get(ops.as_op(op))
     if function is None:
@@ -165,7 +164,7 @@ def trace_schedules(schedules: Sequence[_core.Schedule], arrays: Sequence[npt.ND
     return Trace(buffers, found, blocks)
 
 
-def _cut(array: npt.NDArray[Any], schedule: _core.Schedule) -> Blocks:
+def _cut(array: np.ndarray[Any, Any], schedule: _core.Schedule) -> Blocks:
     """Returns copies of the array's blocks, and scratch blocks of zeros."""
     blocks = [part.copy() for part in np.array_split(array.reshape(-1), schedule.blocks)]
     return [*blocks, *(np.zeros_like(blocks[like]) for like in schedule.temps)]

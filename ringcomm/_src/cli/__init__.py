@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands except `run`, whose parser is that of `ringrun`."""
+    """Returns the parser of all commands except `run`, which uses the parser of `ringrun`."""
     from ringcomm._src.base.version import __version__
     from ringcomm._src.cli import advise, bench, demo, info, show, simulate, tune
 

@@ -66,7 +66,7 @@ class _Grid:
 
 
 def fits(schedules: Sequence[Schedule], labels: Labels | None = None) -> bool:
-    """Returns True if all ranks fit into a picture whose blocks have room for text."""
+    """Returns True if all ranks fit into a picture with room for text in each block."""
     grid = _Grid(schedules, None, labels)
     return grid.cell >= 0.14 and grid.width <= WIDEST
 

@@ -24,7 +24,7 @@ from ringcomm._src.config.config import NETWORK
 from ringcomm._src.core import _core
 
 DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
-LATENCY = "latency"  # limit of an algorithm whose messages, sums and latencies take more time than links
+LATENCY = "latency"  # limit of an algorithm in which links take less time than messages, sums and latencies
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
@@ -71,6 +70,8 @@ def demo(ranks: int = 2, epochs: int = 6) -> None:
 
 def _results(ranks: int, epochs: int, labels: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Starts the ranks, shows their progress and returns the results of both runs."""
+    import subprocess  # here, because `import ringcomm` imports this module
+
     other: list[str] = []
     found: dict[str, dict[str, Any]] = {}
     command = [sys.executable, "-m", "ringcomm", "run", "-np", str(ranks), sys.executable, "-m", WORKER]

@@ -1,4 +1,4 @@
-"""Exercises whose answer is a number, a choice, or a function that is run on test data."""
+"""Exercises with a number, a choice, or a function as answer. Functions run on test data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exercises whose answer is a schedule: a function of (rank, size) that returns rounds of steps."""
+"""Exercises with a schedule as answer: a function of (rank, size) that returns rounds of steps."""
 
 from __future__ import annotations
 

@@ -36,9 +36,10 @@ import jobs
 import measure
 from cluster import Cluster, mpi_kind
 
+from ringcomm._src.base.sizes import BITS
 from ringcomm._src.cli.bench import route_taken
 from ringcomm._src.cli.measured import now
-from ringcomm._src.cli.sizes import BITS, human_size
+from ringcomm._src.cli.sizes import human_size
 
 SETUPS = "4x1:200mbit,8x1:100mbit,4x2:200mbit:bfloat16"
 SIZES = "4,64,1K,4K,16K,64K,256K,1M,4M,16M,64M"

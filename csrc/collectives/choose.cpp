@@ -49,7 +49,9 @@ Menu::Menu(Collective collective, int size, Placement hosts, Network network, st
     : collective_(collective), size_(size), placement_(std::move(hosts)), network_(network),
       topology_(std::move(topology)) {
   std::map<int, int> ranks;  // number of ranks on each host
-  for (const int host : placement_) ++ranks[host];
+  for (const int host : placement_) {
+    if (++ranks[host] == 1) used_.push_back(host);
+  }
   hosts_ = placement_.empty() ? size : static_cast<int>(ranks.size());
   if (!placement_.empty()) on_host_.lanes = size;
   for (const auto& [host, count] : ranks) on_host_ = {std::min(on_host_.lanes, count), std::max(on_host_.most, count)};
@@ -73,7 +75,7 @@ const Profile* Menu::profile(const Algorithm& algorithm, bool between_hosts, int
   if (is_new) {
     const int size = between_hosts ? hosts_ : size_;
     const auto make = [&](int rank) { return algorithm.make(rank, size, root); };
-    const Placement& hosts = between_hosts ? kSeparate : placement_;
+    const Placement& hosts = between_hosts ? (topology_ ? used_ : kSeparate) : placement_;
     entry->second = make_profile(make, size, hosts);
     // A lane's share of the host's link, which pricing divides among all lanes: with several rails
     // it shares one with fewer lanes.
@@ -93,7 +95,7 @@ std::vector<Option> Menu::options(const AlgorithmName& name, std::size_t nbytes,
   memory &= has_two_levels(collective_) && (on_host_.most > 1 || name.two_levels);
   if (name.root >= size_ || (name.two_levels && (!memory || hosts_ == 1))) return found;
   const int root = std::max(0, name.root);
-  for (const Algorithm* algorithm : algorithms_named(collective_, name)) {
+  for (const Algorithm* algorithm : algorithms_named(collective_, name, topology_ != nullptr)) {
     if ((algorithm->equal_blocks && !equal_blocks) || !(encoding.rounds || algorithm->direct)) continue;
     const auto add = [&](Route route, const Algorithm* runs, std::string text, const Priced& priced,
                          std::uint64_t peers) {
@@ -163,7 +165,7 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
                      const Cut& given, const Encoding& encoding) {
   auto menu = menus_.find(collective);
   if (menu == menus_.end())
-    menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network)).first;
+    menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network, terms_.topology)).first;
   const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
   if (options.empty() && !encoding.rounds) {
     throw invalid(name_of(collective), " algorithm '", name,

@@ -61,7 +61,7 @@ struct Option : Choice {
 // analyzed when it is first priced.
 class Menu {
  public:
-  // With a topology, prices include contention on its links.
+  // With a topology, prices include contention on its links, and "" selects all algorithms.
   Menu(Collective collective, int size, Placement hosts, Network network,
        std::shared_ptr<const Topology> topology = nullptr);
   // Returns the options for `name`, each with its cheapest cut, and one of them chosen. "" selects
@@ -78,6 +78,7 @@ class Menu {
   Collective collective_;
   int size_;
   Placement placement_;
+  Placement used_;  // the hosts, in the order of their first ranks
   Network network_;
   std::shared_ptr<const Topology> topology_;
   int hosts_ = 1;
@@ -96,10 +97,11 @@ struct Rule {
 
 struct Terms {
   Network network;
-  Placement hosts;          // host of each rank of the group
-  Cut given{0, 0};          // values fixed for every call; 0: chosen
-  std::string algorithm;    // for all-reduces that name no algorithm, if it can run
-  std::vector<Rule> rules;  // otherwise the first rule that matches the call and can run decides
+  Placement hosts;                           // host of each rank of the group
+  Cut given{0, 0};                           // values fixed for every call; 0: chosen
+  std::string algorithm;                     // for all-reduces that name no algorithm, if it can run
+  std::vector<Rule> rules;                   // otherwise the first rule that matches the call and can run decides
+  std::shared_ptr<const Topology> topology;  // see Menu; null: none
 };
 
 // The memory that ranks share.

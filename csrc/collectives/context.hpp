@@ -26,16 +26,17 @@ namespace ringcomm {
 struct ChannelConfig {
   std::size_t segment_bytes = 0;  // segment size of a schedule's instance; 0: chosen
   std::size_t node_segment_bytes = kMemorySegment;
-  std::size_t window = 0;             // instances in flight; 0: chosen
-  std::int64_t spin_ns = 0;           // time that a waiting caller spins, if every rank has a core
-  bool check = true;                  // compare descriptors before data moves
-  int goodbye_tag = -1;               // tag of goodbye messages; -1: the engine handles goodbyes
-  Network network;                    // between ranks, for messages
-  std::vector<int> hosts;             // by the transport's rank; empty: each rank is on a different host
-  std::string algorithm;              // for all-reduces that name none; "": chosen
-  std::string device_route = "auto";  // for GPU arrays: "auto", the name of a DeviceRoute, or "staging"
-  std::vector<Rule> rules;            // from a tuning file
-  double stall_warn_seconds = 60;     // 0: never
+  std::size_t window = 0;                    // instances in flight; 0: chosen
+  std::int64_t spin_ns = 0;                  // time that a waiting caller spins, if every rank has a core
+  bool check = true;                         // compare descriptors before data moves
+  int goodbye_tag = -1;                      // tag of goodbye messages; -1: the engine handles goodbyes
+  Network network;                           // between ranks, for messages
+  std::vector<int> hosts;                    // by the transport's rank; empty: each rank is on a different host
+  std::string algorithm;                     // for all-reduces that name none; "": chosen
+  std::string device_route = "auto";         // for GPU arrays: "auto", the name of a DeviceRoute, or "staging"
+  std::vector<Rule> rules;                   // from a tuning file
+  std::shared_ptr<const Topology> topology;  // links between hosts; null: prices without contention
+  double stall_warn_seconds = 60;            // 0: never
   std::shared_ptr<const CustomAlgorithms> custom_algorithms;  // may be null
   std::shared_ptr<Account> account;                           // used by one channel at a time; null: a private one
   std::function<bool()> help;  // advances other work of this process while a caller waits in run(); may be null

@@ -11,7 +11,8 @@ namespace {
 
 Terms terms_of(const CallContext& context) {
   const ChannelConfig& config = context.config;
-  return {config.network, context.host_of(), {config.segment_bytes, config.window}, config.algorithm, config.rules};
+  return {config.network,   context.host_of(), {config.segment_bytes, config.window},
+          config.algorithm, config.rules,      config.topology};
 }
 
 Memory memory_of(const CallContext& context) {

@@ -27,8 +27,8 @@ namespace {
 
 using namespace schedules;
 
-// kByNameOnly: for algorithms that reduce the contention of links. The price has no contention, so
-// they can only tie there if every rank has a separate host.
+// kByNameOnly: for algorithms that reduce the contention of links. Without a topology the price has
+// no contention, so they can only tie there if every rank has a separate host.
 constexpr bool kAutomatic = true, kByNameOnly = false, kAnyRoot = true, kEqualBlocks = true, kDirect = true;
 constexpr std::string_view kButterfly = "butterfly", kSwing = "swing";
 
@@ -143,12 +143,12 @@ const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name
   return found.empty() ? nullptr : found.back();
 }
 
-std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name) {
+std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name, bool every) {
   std::vector<const Algorithm*> found;
   for (const Algorithm& a : algorithms()) {
     if (a.collective != collective || (name.root >= 0 && !a.any_root)) continue;
     const bool meant = a.name == name.name || a.alias == name.name;
-    if (name.name.empty() ? a.automatic : meant) found.push_back(&a);
+    if (name.name.empty() ? a.automatic || every : meant) found.push_back(&a);
   }
   return found;
 }

@@ -16,7 +16,7 @@ struct Algorithm {
   std::string_view name;
   Schedule (*make)(int rank, int size, int root);
   std::string_view summary;   // one line: method and cost
-  bool automatic = false;     // may be chosen for calls that name no algorithm
+  bool automatic = false;     // may be chosen, without a topology, for calls that name no algorithm
   bool any_root = false;      // for collectives without a root: the caller may choose the central rank
   bool equal_blocks = false;  // requires blocks of one size, so it cannot serve calls with counts (alltoallv)
   // Each rank sends its data directly to the rank that reduces it, and sums go directly to their
@@ -42,9 +42,9 @@ struct AlgorithmName {
 const std::vector<Algorithm>& algorithms();
 std::vector<std::string_view> algorithm_names(Collective collective);
 std::string known_names(Collective collective);  // for messages; includes aliases and roots
-// Returns the algorithms that a name means: one, or all of an alias; for "", all automatic ones.
-// The result is empty if the name is unknown.
-std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name);
+// Returns the algorithms that a name means: one, or all of an alias; for "", all automatic ones, or
+// `every` one. The result is empty if the name is unknown.
+std::vector<const Algorithm*> algorithms_named(Collective collective, const AlgorithmName& name, bool every = false);
 // Returns nullptr if the name is unknown. For an alias, returns its last algorithm.
 const Algorithm* find_algorithm(Collective collective, const AlgorithmName& name);
 

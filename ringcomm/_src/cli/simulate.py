@@ -18,9 +18,10 @@ from ringcomm._src.cli.outputs import output_trouble
 from ringcomm._src.cli.simulate_report import Row, gains, table, write_json
 from ringcomm._src.cli.sizes import parse_link, parse_names, parse_seconds, parse_sizes
 from ringcomm._src.cli.text import refuse
-from ringcomm._src.cli.topologies import BLOCK, Topology, hosts_of_ranks, parse_topology
+from ringcomm._src.cli.topologies import BLOCK, hosts_of_ranks, parse_topology
 from ringcomm._src.cli.wires import parse_wire
 from ringcomm._src.config.config import NETWORK
+from ringcomm._src.config.topologies import Topology
 from ringcomm._src.core import _core
 
 DEFAULT_RANKS, DEFAULT_SIZES = "8,64,1024,16384", "4K,1M,64M"
@@ -176,15 +177,11 @@ def _options(
     menu: _core.Menu, size: int, requested: list[str] | None, collective: str, wire: int, topology: Topology | None
 ) -> list[_core.Option]:
     every = menu.options("", size, memory=True, wire=wire)
-    if requested is None and topology:  # also those that the chooser does not use, because it knows no topology
-        names = [a.name for a in _core.algorithms() if a.collective == collective]
-        more = [option for name in names for option in menu.options(name, size, memory=True, wire=wire)]
-        priced = {option.name for option in every}
-        return every + [option._replace(chosen=False) for option in more if option.name not in priced]
     if requested is None:
         by_name = [a.name for a in _core.algorithms() if a.collective == collective and not a.automatic]
         others = (option for name in by_name for option in menu.options(name, size, memory=True, wire=wire))
-        return every + [option._replace(chosen=False) for option in others]
+        priced = {option.name for option in every}  # on a topology, they may be chosen
+        return every + [option._replace(chosen=False) for option in others if option.name not in priced]
     chosen = {option.name for option in every if option.chosen}
     found: list[_core.Option] = []
     for name in requested:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import functools
+from collections.abc import Callable
+from typing import TypeVar
 
 from ringcomm._src.base import sizes
 
-SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}  # per second, as tc(8) writes rates
+Value = TypeVar("Value")
 
 
-def parse_size(text: str) -> int:
-    """Parses a size in bytes, like base.sizes, but raises argparse.ArgumentTypeError."""
-    try:
-        return sizes.parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def argument(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Returns `parse` for argparse, which prints the text of an ArgumentTypeError only."""
+
+    @functools.wraps(parse)
+    def parsed(text: str) -> Value:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return parsed
+
+
+parse_size = argument(sizes.parse_size)
+parse_seconds = argument(sizes.parse_seconds)
+parse_rate = argument(sizes.parse_rate)
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -40,41 +52,15 @@ def parse_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _number(text: str, units: dict[str, float]) -> float | None:
-    """Parses a number with a unit: "50us" with SECONDS -> 5e-5. Returns None for any other text."""
-    word = text.strip().lower()
-    for unit, factor in units.items():
-        if word.endswith(unit):
-            try:
-                value = float(word.removesuffix(unit)) * factor
-            except ValueError:
-                continue
-            return value if value >= 0 else None
-    return None
-
-
-def parse_seconds(text: str) -> float:
-    """Parses "50us", "1.5ms" or "0.2s" to seconds. Raises argparse.ArgumentTypeError."""
-    value = _number(text, SECONDS)
-    if value is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time: write 50us, 1.5ms or 2s")
-    return value
-
-
-def parse_rate(text: str) -> float:
-    """Parses "200mbit" to seconds per byte. Raises argparse.ArgumentTypeError."""
-    bits = _number(text, BITS)
-    if not bits:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a rate: write for example 200mbit or 10gbit")
-    return 8 / bits
-
-
 def parse_link(text: str) -> tuple[float, float]:
     """Parses "200mbit,50us" to (seconds per byte, latency). Raises argparse.ArgumentTypeError."""
     rate, comma, latency = text.partition(",")
-    if not comma or not _number(rate, BITS):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a link: write a rate and a latency, as in 200mbit,50us")
-    return parse_rate(rate), parse_seconds(latency)
+    try:
+        if comma:
+            return sizes.parse_rate(rate), parse_seconds(latency)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is not a link: write a rate and a latency, as in 200mbit,50us")
 
 
 def human_size(nbytes: float) -> str:

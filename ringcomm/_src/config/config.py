@@ -17,7 +17,7 @@ from typing import Any
 
 from ringcomm._src.base.arguments import integer, nearest
 from ringcomm._src.base.sizes import parse_size
-from ringcomm._src.config import horovod_options, rules
+from ringcomm._src.config import horovod_options, rules, topologies
 from ringcomm._src.config.option_values import (
     parse_cores,
     parse_flag,
@@ -202,6 +202,12 @@ class Config:
     tuning_file: str = _option(
         "", "JSON file with rules that take precedence over the model (docs/tuning.md)", parse=rules.read
     )
+    topology: str = _option(
+        "",
+        "links between hosts that transfers share: fat-tree:oversubscription=4,rack=16, torus:8x8, rails:4 or a JSON "
+        "file (docs/simulate.md); the model then includes contention on them. Hosts are numbered in the order of ranks",
+        parse=topologies.read,
+    )
     alpha: float = _option(0.0, "between hosts: latency of a short message, in seconds; 0: measured")
     beta: float = _option(0.0, "between hosts: seconds per byte; 0: measured")
     gap: float = _option(0.0, "between hosts: seconds for each further message of a round; 0: measured")
@@ -308,9 +314,15 @@ class Config:
         Raises
         ------
         ValueError
-            The tuning file cannot be used.
+            The tuning file or the topology cannot be used, or the topology has too few hosts.
         """
-        return _core.ChannelConfig(self, self.network(), hosts, rules.parse(self.tuning_file), own, account)
+        network, links = self.network(), None
+        if self.topology and hosts:
+            try:
+                links = topologies.parse(self.topology).build(max(hosts) + 1, network.beta)
+            except ValueError as error:
+                raise ValueError(f"RINGCOMM_TOPOLOGY: {error}") from None
+        return _core.ChannelConfig(self, network, hosts, rules.parse(self.tuning_file), links, own, account)
 
     def agreed(self, all_configs: list[Config], rank: int) -> Config:
         """Returns the options that this rank uses: rank 0's, except those that each rank keeps.

@@ -19,6 +19,7 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         string algorithm
         string device_route
         vector[CRule] rules
+        shared_ptr[const CTopology] topology
         shared_ptr[const CCustomAlgorithms] custom_algorithms
         shared_ptr[CAccount] account
         double stall_warn_seconds
@@ -31,6 +32,7 @@ class ChannelConfig(NamedTuple):
     network: Network
     hosts: Sequence[int]  # host of each rank of the transport; empty: each rank has its own
     rules: Sequence[Rule]
+    topology: Topology | None = None  # links between hosts, for prices with contention
     custom_algorithms: CustomAlgorithms | None = None
     account: Account | None = None  # counts the calls, of one thread at a time; None: a new one
     spin_ns: int = 0  # time that a waiting caller spins before it yields its core, in ns
@@ -69,6 +71,8 @@ cdef CChannelConfig channel_config(it) except *:
     config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
     if it.custom_algorithms is not None:
         config.custom_algorithms = <shared_ptr[const CCustomAlgorithms]>(<CustomAlgorithms?>it.custom_algorithms).it
+    if it.topology is not None:
+        config.topology = <shared_ptr[const CTopology]>(<Topology?>it.topology).it
     if it.account is not None:
         config.account = (<Account?>it.account).it
     for given in it.rules:

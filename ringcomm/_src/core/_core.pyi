@@ -458,6 +458,7 @@ class ChannelConfig(NamedTuple):
     network: Network
     hosts: Sequence[int]  # host of each rank of the transport; empty: each rank has its own
     rules: Sequence[Rule]
+    topology: Topology | None = None  # links between hosts, for prices with contention
     custom_algorithms: CustomAlgorithms | None = None
     account: Account | None = None  # counts the calls, of one thread at a time; None: a new one
     spin_ns: int = 0  # time that a waiting caller spins before it yields its core, in ns

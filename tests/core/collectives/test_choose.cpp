@@ -1,6 +1,7 @@
 // Tests a channel's choice: the cheapest algorithm that can run, unless a name, a rule or an option
 // selects another.
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "base/error.hpp"
@@ -13,7 +14,9 @@ namespace {
 
 const Network kNetwork{{2e-5, 8e-10, 1e-6, 0}, {1e-6, 2e-10, 1e-6, 0}, 1e-10, 1e-10};
 
-Terms terms(std::vector<Rule> rules = {}, Cut given = {0, 0}) { return {kNetwork, {}, given, {}, std::move(rules)}; }
+Terms terms(std::vector<Rule> rules = {}, Cut given = {0, 0}) {
+  return {kNetwork, {}, given, {}, std::move(rules), nullptr};
+}
 
 void the_cheapest_runs() {
   for (std::size_t c = 0; c < kCollectiveNames.size(); ++c) {
@@ -205,7 +208,8 @@ void two_levels_are_on_the_menu() {
 void channels_choose_two_levels() {
   using enum Collective;
   const std::vector<Rule> rules{{broadcast, 10, 10, 0, 100, "two_level:binomial", 0}};
-  const Terms there{kNetwork, {0, 1, 2, 0, 2, 2}, {0, 0}, {}, rules};  // neighbouring ranks are on different hosts
+  const Terms there{kNetwork, {0, 1, 2, 0, 2, 2}, {0, 0}, {}, rules,
+                    nullptr};  // neighbouring ranks are on different hosts
   Chooser chooser(6, Memory::on_hosts, there), none(6, Memory::none, there);
   for (const Collective collective : {allreduce, reduce, broadcast, allgather, reducescatter}) {
     CHECK(chooser.choose(collective, "", 16 << 20, true).name.starts_with("two_level:"));
@@ -214,6 +218,45 @@ void channels_choose_two_levels() {
   CHECK(chooser.choose(broadcast, "two_level:chain", 16 << 20, true).name == "two_level:chain");
   CHECK(chooser.choose(broadcast, "", 10, true).name == "two_level:binomial");
   CHECK(!none.choose(broadcast, "", 10, true).name.starts_with("two_level:"));
+}
+
+// Prices of a job with a topology include contention, so algorithms over short distances can win.
+void a_topology_counts() {
+  using enum Collective;
+  Terms on_torus = terms();
+  on_torus.topology = make_torus({16});
+  Chooser with(16, Memory::none, on_torus), without(16, Memory::none, terms());
+  Menu menu(allreduce, 16, {}, kNetwork, on_torus.topology);
+  std::set<std::string> names;
+  for (std::size_t nbytes = 1; nbytes <= std::size_t{1} << 28; nbytes *= 2) {
+    const auto options = menu.options("", nbytes, true);
+    const auto chosen = std::find_if(options.begin(), options.end(), [](const Option& o) { return o.chosen; });
+    const Choice& choice = with.choose(allreduce, "", nbytes, true);
+    CHECK(chosen != options.end() && chosen->name == choice.name && chosen->cut == choice.cut);
+    names.insert(choice.name);
+    CHECK(!without.choose(allreduce, "", nbytes, true).name.starts_with("bine"));
+  }
+  CHECK(names.contains("bine_halving") && names.contains("ring"));
+  CHECK(with.choose(allreduce, "tree", 1 << 18, true).name == "tree");
+}
+
+// A group's hosts keep their places: four hosts of one rack do not share its uplink, and hosts of
+// four racks do not share one either, but two hosts of each of two racks do.
+void a_group_has_its_hosts() {
+  const auto racks = make_fat_tree(16, 4, 4);
+  const auto seconds = [&](const std::vector<int>& hosts, int ranks, const std::string& name) {
+    Placement placement;
+    for (const int host : hosts) placement.insert(placement.end(), static_cast<std::size_t>(ranks), host);
+    const int size = static_cast<int>(placement.size());
+    const auto options =
+        Menu(Collective::allreduce, size, placement, kNetwork, racks).options(name, 1 << 24, true, ranks > 1);
+    return options.at(0).price.seconds;
+  };
+  for (const auto& [ranks, name] : {std::pair{1, "butterfly_halving"}, {2, "two_level:butterfly_halving"}}) {
+    const double one_rack = seconds({4, 5, 6, 7}, ranks, name), four_racks = seconds({0, 4, 8, 12}, ranks, name);
+    CHECK(std::abs(four_racks / one_rack - 1) < 0.01);
+    CHECK(seconds({0, 1, 4, 5}, ranks, name) > 1.2 * one_rack);
+  }
 }
 
 }  // namespace
@@ -228,5 +271,7 @@ int main() {
   given_cuts_are_kept();
   two_levels_are_on_the_menu();
   channels_choose_two_levels();
+  a_topology_counts();
+  a_group_has_its_hosts();
   std::puts("choosing: passed");
 }

@@ -295,3 +295,51 @@ def test_a_calls_own_algorithm_and_the_option_go_before_rules():
         finally:
             _core.trace_enable(False)
         assert paths == {asked or one.algorithm or "tree"}
+
+
+FILE_OF_A_TORUS = {
+    "hosts": [f"h{i}" for i in range(16)],
+    "links": [{"between": [f"h{i}", f"h{(i + 1) % 16}"]} for i in range(16)],
+}
+
+
+def test_a_topology_changes_the_choice(tmp_path):
+    file = tmp_path / "torus.json"
+    file.write_text(json.dumps(FILE_OF_A_TORUS))
+    request = _core.Request(0, _core.DTYPES.index("uint8"), count=1 << 18)
+
+    def program(comm):
+        link, chosen = comm._link, []
+        for text in ("", "torus:16", str(file)):
+            config = Config.from_environment({"RINGCOMM_TOPOLOGY": text}).channel(range(16))
+            args = link.ordered, range(comm.size), comm.rank, 0, link.tags, None, 0, config
+            chosen.append(_core.Channel(*args).choose(request))
+        return chosen
+
+    for without, torus, graph in threads.run(16, program):
+        assert not without.startswith("bine") and torus == graph == "bine_halving"
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("tree:4", "no topology has this form; write fat-tree"),
+        ("torus:0x4", "torus"),
+        ("fat-tree:oversubscription=-1", "oversubscription must be above 0"),
+        ("rails:four", "'rails:four'"),
+        ("none.json", "No such file"),
+        ("{tmp}/empty.json", "lacks, or does not define, 'hosts'"),
+        ("{tmp}/list.json", "list"),
+    ],
+)
+def test_topologies_that_make_no_sense_are_an_error_on_every_rank(text, why, tmp_path):
+    (tmp_path / "empty.json").write_text("{}")
+    (tmp_path / "list.json").write_text("[]")
+    config = Config.from_environment({"RINGCOMM_TOPOLOGY": text.format(tmp=tmp_path)})
+    with pytest.raises(ValueError, match=f"RINGCOMM_TOPOLOGY: .*{why}"):
+        threads.run(2, lambda comm: comm.barrier(), config=config)
+
+
+def test_a_topology_with_too_few_hosts_is_an_error():
+    with pytest.raises(ValueError, match=r"RINGCOMM_TOPOLOGY: torus:2x2 has 4 hosts, but the ranks need 5"):
+        Config(topology="torus:2x2").channel(range(5))

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringcomm._src.cli import main, simulate
-from ringcomm._src.cli.topologies import even_shape, hosts_of_ranks, parse_topology
+from ringcomm._src.cli.topologies import hosts_of_ranks, parse_topology
 from ringcomm._src.config.config import NETWORK
+from ringcomm._src.config.topologies import even_shape
 from ringcomm._src.core import _core
 
 LINKS = _core.Network(**(NETWORK | {"alpha": 5e-5, "beta": 8e-8}))
@@ -116,7 +117,7 @@ def test_bad_files(tmp_path, changes, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("--topology torus:2x2 --ranks 8", "give fewer --ranks"),
+        ("--topology torus:2x2 --ranks 8", "use fewer ranks"),
         ("--placement nowhere --ranks 8", "nowhere"),
         ("--plot x.foo", "does not end in a known format"),
         ("--heatmap missing/x.png", "create it first"),

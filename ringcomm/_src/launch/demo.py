@@ -11,7 +11,7 @@ MARK = "ringcomm-demo "  # a line of the worker with it holds JSON: progress, or
 WORKER = "ringcomm._src.cli.demo_worker"
 BAR = 30  # characters
 NEXT = (
-    ("use it in your script", "docs/frameworks.md; from Horovod: docs/migrating-from-horovod.md"),
+    ("use it in your script", "docs/which-way-in.md; from Horovod: docs/migrating-from-horovod.md"),
     ("several hosts, Slurm", "docs/running.md"),
     ("what is installed, what to fix", "ringcomm info"),
     ("ringcomm against MPI, timed here", "ringrun -np 2 ringcomm bench allreduce"),

@@ -15,9 +15,12 @@ from urllib.parse import urlsplit
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
+from sphinx.ext.autodoc.preserve_defaults import update_default_value
+from sphinx.util.inspect import stringify_signature
 
 import ringcomm
 from ringcomm._src import cli
+from ringcomm._src.base import installed
 
 ROOT = Path(__file__).resolve().parents[1]
 # Links to files outside of docs/ are downloads. With the address of a repository they lead there,
@@ -59,6 +62,9 @@ copybutton_prompt_is_regexp = True
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 88
+# Pages are the same with and without these. JAX's derivatives write to tables of JAX.
+autodoc_mock_imports = ["tensorflow", "keras", "jax", "ringcomm._src.jax.derivatives"]
+installed.require_framework = lambda name: None  # mocks have no version
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # fields of named tuples are members too
 
@@ -110,6 +116,25 @@ def skip_repeated(app: Sphinx, what: str, name: str, thing: Any, skip: bool, opt
     return True if error and app.env.docname != "reference/errors" else None
 
 
+def add_self(app: Sphinx, thing: Any, bound_method: bool) -> None:
+    """Adds `self` to the signature that autodoc has stored in the function of a bound method.
+
+    Python removes the first argument again, so that pages would show one argument less.
+    """
+    if inspect.ismethod(thing) and (stored := vars(thing.__func__).get("__signature__")):
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        vars(thing.__func__)["__signature__"] = stored.replace(parameters=[itself, *stored.parameters.values()])
+
+
+def sign_class(app: Sphinx, what: str, name: str, thing: Any, options: Any, text: str, returned: Any) -> Any:
+    """Shows the arguments of classes with a mocked base. autodoc shows those of the mock."""
+    if what != "class" or text != "(*args: Any, **kwargs: Any)":
+        return None
+    update_default_value(thing.__init__, bound_method=False)
+    _, *parameters = inspect.signature(thing.__init__).parameters.values()
+    return stringify_signature(inspect.Signature(parameters), unqualified_typehints=True), None
+
+
 def find_error(app: Sphinx, env: Any, node: Any, contents: nodes.Element) -> nodes.Element | None:
     """Resolves ringcomm.MismatchError to ringcomm.errors.MismatchError."""
     name = str(node.get("reftarget", "")).rpartition(".")[2]
@@ -125,4 +150,6 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", link_outside)
     app.connect("autodoc-process-docstring", link_pages)
     app.connect("autodoc-skip-member", skip_repeated)
+    app.connect("autodoc-before-process-signature", add_self)
+    app.connect("autodoc-process-signature", sign_class)
     app.connect("missing-reference", find_error)

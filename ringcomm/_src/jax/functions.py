@@ -252,7 +252,16 @@ def reducescatter(
     Returns
     -------
     jax.Array
-        This rank's rows of the reduction.
+        This rank's rows of the reduction, of the same dtype.
+
+    Raises
+    ------
+    MismatchError
+        On every rank, if dtypes, shapes or ops differ.
+    ValueError
+        The first argument has no dimensions.
+    UnsupportedError
+        The op is ``Adasum``.
 
     Examples
     --------

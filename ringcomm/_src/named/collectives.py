@@ -417,6 +417,11 @@ class Operations(Reductions[T]):
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Blocks until every rank of the set has called it.
 
+        Parameters
+        ----------
+        process_set : ProcessSet
+            The ranks that wait for each other.
+
         Examples
         --------
         >>> ringcomm.init()

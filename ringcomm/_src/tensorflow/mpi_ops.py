@@ -223,7 +223,16 @@ def reducescatter(
     Returns
     -------
     tf.Tensor
-        This rank's rows of the reduction.
+        This rank's rows of the reduction, of the same dtype.
+
+    Raises
+    ------
+    MismatchError
+        On every rank, if dtypes, shapes or ops differ.
+    ValueError
+        The first argument has no dimensions.
+    UnsupportedError
+        The op is ``Adasum``.
 
     Examples
     --------
@@ -478,6 +487,11 @@ def alltoall(
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Blocks until every rank of the set has called it.
+
+    Parameters
+    ----------
+    process_set : ProcessSet
+        The ranks that wait for each other.
 
     Examples
     --------

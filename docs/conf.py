@@ -8,6 +8,7 @@ import io
 import os
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,9 @@ from ringcomm._src import cli
 from ringcomm._src.base import installed
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+from write_gallery import cards  # noqa: E402
+
 # Links to files outside of docs/ are downloads. With the address of a repository they lead there,
 # for example to https://host/owner/ringcomm/blob/main/examples/parallel/ddp.py.
 REPOSITORY = os.environ.get("RINGCOMM_REPOSITORY", "")
@@ -34,6 +38,7 @@ INVENTORIES = {
 }
 OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./([^)#]+)\)")
 NAMED = re.compile(r"\[[\w-]+\.md\]\(([\w-]+\.md[^)]*)\)")
+GALLERY = re.compile(r"^```{gallery}\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
 PAGE = re.compile(r"(?<![\w/`])docs/([\w-]+)\.md\b")
 
 project = "ringcomm"
@@ -94,7 +99,7 @@ class Help(Directive):
 
 
 def link_outside(app: Sphinx, name: str, source: list[str]) -> None:
-    """Shows titles of pages instead of file names, and resolves links to files outside of docs/."""
+    """Makes cards of examples, titles of file names, and resolves links to files outside of docs/."""
 
     def one(match: re.Match[str]) -> str:
         text, path = match.groups()
@@ -102,7 +107,8 @@ def link_outside(app: Sphinx, name: str, source: list[str]) -> None:
             return f"[{text}]({REPOSITORY}/{path})"
         return f"`{path}`" if (ROOT / path).is_dir() else match[0]
 
-    source[0] = NAMED.sub(r"[](\1)", OUTSIDE.sub(one, source[0]))  # an empty text becomes the title
+    text = GALLERY.sub(lambda match: cards(match[1]), source[0])
+    source[0] = NAMED.sub(r"[](\1)", OUTSIDE.sub(one, text))  # an empty text becomes the title
 
 
 def link_pages(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:

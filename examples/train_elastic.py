@@ -1,7 +1,9 @@
 """Trains a small network on handwritten digits, and continues when ranks are lost or join.
 
-ringrun -np 3 --min-np 2 python examples/train_elastic.py --lose 1:40     # rank 1 is killed at step
-40 ringrun -np 2 --min-np 1 --host-discovery-script ./hosts.sh python examples/train_elastic.py
+    ringrun -np 3 --min-np 2 python examples/train_elastic.py --lose 1:40
+    ringrun -np 2 --min-np 1 --host-discovery-script ./hosts.sh python examples/train_elastic.py
+
+The first command kills rank 1 at step 40.
 """
 
 import argparse

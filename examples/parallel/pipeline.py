@@ -1,6 +1,6 @@
 """Pipeline parallelism: each rank has some layers, and works on micro-batches of each batch.
 
-    mpiexec -n 2 python examples/parallel/pipeline.py --schedule gpipe|1f1b|interleaved|zb
+    mpiexec -n 2 python examples/parallel/pipeline.py --schedule zb     # gpipe, 1f1b, interleaved
 
 gpipe (Huang et al., arXiv:1811.06965): all micro-batches forward, then all backward; a rank keeps
 the activations of all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): alternates forward

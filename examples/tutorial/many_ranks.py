@@ -1,6 +1,6 @@
 """Trains the same network on any number of ranks: one_process.py with five changes.
 
-ringrun -np 2 python many_ranks.py
+ringrun -np 2 python examples/tutorial/many_ranks.py
 """
 
 import torch

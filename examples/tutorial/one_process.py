@@ -1,4 +1,7 @@
-"""Trains a small network in one process: the script with which the tutorial begins."""
+"""Trains a small network in one process: the script with which the tutorial begins.
+
+python examples/tutorial/one_process.py
+"""
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset

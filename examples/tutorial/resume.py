@@ -1,7 +1,7 @@
 """Adds to many_ranks.py: larger batches, seeds, a divided test, checkpoints, and resuming.
 
-ringrun -np 2 python resume.py --epochs 3
-ringrun -np 2 python resume.py --epochs 5    # continues with epoch 3
+ringrun -np 2 python examples/tutorial/resume.py --epochs 3
+ringrun -np 2 python examples/tutorial/resume.py --epochs 5    # continues with epoch 3
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Links of README and docs to files and headings of this repository lead somewhere."""
+"""Links of README and docs lead to files and headings here; every example has a card."""
 
 from __future__ import annotations
 
@@ -26,3 +26,11 @@ def test_links() -> None:
             if not file.exists() or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
                 wrong.append(f"{page.relative_to(ROOT)}: {path}#{anchor}")
     assert not wrong, wrong
+
+
+def test_every_example_has_a_card() -> None:
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    parts = {"common.py", "bubble.py", "solutions.py"}  # which no reader runs alone
+    found = [path for kind in ("py", "ipynb") for path in (ROOT / "examples").rglob(f"*.{kind}")]
+    names = [str(path.relative_to(ROOT)) for path in found if "deploy" not in path.parts and path.name not in parts]
+    assert not [name for name in names if name not in page.split()]

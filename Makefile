@@ -57,7 +57,7 @@ help:
 	@echo "make test-all         run all these tests except test-gpu and test-matrix"
 	@echo "make lint             check formats, types, layers and language, and the extension's stub"
 	@echo "make format           correct the formats, and write the extension's stub"
-	@echo "make docs             write the tables and pictures of docs/, and build the site in docs/_build/html"
+	@echo "make docs             write the tables and pictures of docs/, check the spelling, build docs/_build/html"
 	@echo "make wheel            build dist/ringcomm-*.whl for this Python"
 	@echo "make wheels           build dist/wheels/: the source archive, and wheels for Linux with glibc 2.28 or"
 	@echo "                      later, for each of PYTHONS and MACHINES"
@@ -127,6 +127,7 @@ docs: .venv/.docs
 	  --heatmap docs/images/simulate-heatmap.png > /dev/null
 	.venv/bin/ringcomm show --topology one_peer_exponential --ranks 8 --output docs/images/topology-one_peer_exponential-8.png > /dev/null
 	.venv/bin/ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4 --output docs/images/allreduce-two_rings-4.png > /dev/null
+	.venv/bin/codespell *.md docs ringcomm csrc examples benchmarks
 	.venv/bin/sphinx-build --fail-on-warning --keep-going --quiet docs docs/_build/html
 
 wheel: dist/.wheel

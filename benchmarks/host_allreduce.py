@@ -103,7 +103,7 @@ def made_by_numpy(comm: Any, case: Case) -> Case:
 
 
 def loop(world: Any, comm: Any, array: Any) -> Callable[[], object]:
-    """Sums this rank's slice of all ranks' arrays into all of them, without synchronization."""
+    """Sums this rank's slice of all ranks' arrays into all of them, without synchronisation."""
     from ringcomm._src.core import _core
 
     offsets = world.allgather(comm._node.offset_of(array.ctypes.data, array.nbytes))

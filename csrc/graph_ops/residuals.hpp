@@ -1,4 +1,4 @@
-// The residuals of a graph operation's tensors, for its next run. The owner serializes access.
+// The residuals of a graph operation's tensors, for its next run. The owner serialises access.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Counts the arrivals of a host's ranks at calls. All synchronization within a host is built on it.
+// Counts the arrivals of a host's ranks at calls. All synchronisation within a host is built on it.
 #pragma once
 
 #include <cstddef>

@@ -237,7 +237,7 @@ class MpiTransport final : public Transport {
     requests_.drop(ticket);
   }
 
-  // Returns whether MPI is finalized. Python objects may outlive MPI; then no message can be
+  // Returns whether MPI is finalised. Python objects may outlive MPI; then no message can be
   // cancelled.
   bool finalized() const {
     int over = 0;

@@ -181,7 +181,7 @@ def quiet(how):
 @pytest.mark.parametrize("how", ["end", "exit 0", "caught", "thread", "shutdown"])
 @pytest.mark.parametrize("size", [1, 3])
 def test_quiet_ends(size, how):
-    # One case initializes MPI in init(), so MPI is finalized while Python objects still use it.
+    # One case initialises MPI in init(), so MPI is finalised while Python objects still use it.
     result = mpi_case.run(
         size, quiet, how, variables={"MPI4PY_RC_INITIALIZE": "0"} if how == "caught" else {}, alone=True
     )
@@ -219,7 +219,7 @@ def ended_early(how, sign):
 
 @pytest.mark.parametrize(("how", "memory"), [("end", "off"), ("shutdown", "on")])
 def test_a_rank_that_ended_first_waits_outside_mpi_finalize(how, memory, tmp_path):
-    """Another rank may abort: Open MPI's launcher may then crash if a rank is finalizing."""
+    """Another rank may abort: Open MPI's launcher may then crash if a rank is finalising."""
     variables = {"RINGCOMM_SHARED_MEMORY": memory}
     result = mpi_case.run(2, ended_early, how, str(tmp_path / "rank 1 ends"), alone=True, variables=variables)
     assert result.lines("0 ends") and result.lines("1 fin"), result.text

@@ -2,7 +2,8 @@
 
 A comment opens with its subject or its verb, not with `Of` or `What`. Ranks, callers and buffers
 are named: `who` and `nobody` are for persons. WORDS are not used: each has a term of the field in
-its place. Prose is at most 100 columns wide. CONTRIBUTING.md has the rules. No exceptions.
+its place. Spelling is British, except for "optimizer". Prose is at most 100 columns wide.
+CONTRIBUTING.md has the rules. No exceptions.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ WORDS = re.compile(
     r"of (?:its|their) own|such(?! as)|so many|as many|apart|word of)\b",
     re.IGNORECASE,
 )
+AMERICAN = re.compile(
+    r"\b(behaviors?|neighbors?|gray|canceled|centered|"
+    r"[a-z]*(?:central|final|general|initial|normal|parallel|quant|recogn|serial|synchron|vector)iz(?:e[sd]|ing|ation))\b"
+)
+TITLE = re.compile(r'"[^"]*"')
 QUOTED = re.compile(r"``?[^`]*``?|:\w+:|(?<!\w)'[\w.]+'")
 COMMENT_ALONE = re.compile(r"\s*(# |//|\* )(?!  )")  # with two spaces it is a drawing
 RULERS = re.compile(r"[- ]*$")
@@ -168,6 +174,12 @@ def test_ranks_are_no_persons(texts: object) -> None:
 @pytest.mark.parametrize("texts", [comments, messages, prose])
 def test_words_of_the_field(texts: object) -> None:
     assert not (found := wrong(texts(), WORDS)), found  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("texts", [comments, prose])
+def test_spelling_is_british(texts: object) -> None:
+    own = [TITLE.sub("", text) for text in texts()]  # type: ignore[operator]
+    assert not (found := wrong(own, AMERICAN)), found
 
 
 def prose_lines(path: str, text: str) -> Iterator[tuple[int, str]]:

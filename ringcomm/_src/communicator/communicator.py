@@ -421,7 +421,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
     def _leave(self, why: str) -> None:
         """Notifies the peers that this rank makes no more calls.
 
-        Not collective; MPI's resources are kept until MPI is finalized.
+        Not collective; MPI's resources are kept until MPI is finalised.
         """
         if self._unusable is None:
             self._disable(ShutDownError(why))

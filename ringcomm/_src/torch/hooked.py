@@ -36,7 +36,7 @@ class HookedParameters(ABC):
         self._parameters = list(parameters)
         self._slots: list[Slot] = []  # slots of the trainable parameters
         self._devices: list[torch.device] = []  # devices other than the CPU; each has a thread that calls hooks
-        self._hook_lock = threading.RLock()  # serializes hooks
+        self._hook_lock = threading.RLock()  # serialises hooks
         self._nested = NestedBackward()
         self.exclusive = True  # False: another optimizer may step with the same gradients
         self.hook_new()

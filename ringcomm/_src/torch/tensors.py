@@ -83,7 +83,7 @@ def empty(
     TypeError
         A size is no integer.
     RuntimeError
-        A size is negative, or the dtype is quantized.
+        A size is negative, or the dtype is quantised.
 
     Examples
     --------

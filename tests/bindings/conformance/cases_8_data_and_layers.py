@@ -1,4 +1,4 @@
-"""SyncBatchNorm, compared with ordinary batch normalization of the global batch; ElasticSampler."""
+"""SyncBatchNorm, compared with ordinary batch normalisation of the global batch; ElasticSampler."""
 
 import copy
 

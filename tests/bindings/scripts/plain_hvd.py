@@ -44,7 +44,7 @@ class Reduced(torch.autograd.Function):
 
 
 class PlainBatchNorm(torch.nn.BatchNorm1d):
-    """Batch normalization with the statistics of all ranks' rows."""
+    """Batch normalisation with the statistics of all ranks' rows."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if not self.training:

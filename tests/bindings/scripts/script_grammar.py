@@ -45,7 +45,7 @@ WANTS_DENSE = (
     "compression=Doubled",
 )
 NOT_REENTRANT = {text for text in STEP if "inputs=" in text or "autograd.grad(" in text}
-# Not used with synchronized batch normalization: forward passes of some ranks only, and statements
+# Not used with synchronised batch normalisation: forward passes of some ranks only, and statements
 # that let replicas diverge, because there every rank's weights affect the gradients. Not used with
 # compiled nets: retain_graph, which torch refuses; it compiles more of the reference than of the
 # product.

@@ -84,7 +84,7 @@ class Words(nn.Module):
 
 
 def synced(hvd: Any) -> nn.Module:
-    """Returns a network with batch normalization over the rows of all ranks."""
+    """Returns a network with batch normalisation over the rows of all ranks."""
     return nn.Sequential(nn.Linear(5, 6, bias=False), hvd.SyncBatchNorm(6), nn.Tanh(), nn.Linear(6, 2)).double()
 
 

@@ -234,7 +234,7 @@ def _run(program: list[str]) -> None:
 def _end_alone(error: BaseException) -> None:
     """Ends a rank that fails while MPI runs but ringcomm does not.
 
-    The finalization of MPI would wait for the other ranks, which wait in init().
+    The finalisation of MPI would wait for the other ranks, which wait in init().
     """
     ringcomm_process: Any = sys.modules.get("ringcomm._src.base.process")
     is_initialized = ringcomm_process is not None and ringcomm_process.rank_process is not None

@@ -488,7 +488,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
-PAGES = ("benchmarks", "benchmarks-network", "torch-distributed", "tuning", "simulate", "advise")
+PAGES = ("benchmarks", "benchmarks-network", "tuning", "simulate", "advise")
 
 
 def filled(page: str, tables: Mapping[str, Callable[[], Iterator[str]]] = TABLES) -> str:

@@ -1,4 +1,6 @@
-"""Fills in the tables of docs/compression.md, and draws its picture. `make docs` runs this script.
+"""Fills in the tables of formats in docs/benchmarks-methods.md, and draws their picture.
+
+`make docs` runs this script.
 
 The numbers are from benchmarks/results/{compression,convergence,codecs}.json.
 """
@@ -87,6 +89,6 @@ TABLES = {"convergence": convergence_table, "codecs": codecs_table, "speed": spe
 if __name__ == "__main__":
     import method_plots
 
-    page = DOCS / "compression.md"
+    page = DOCS / "benchmarks-methods.md"
     page.write_text(filled(page.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
     method_plots.plot_convergence(read("convergence", "runs"), DOCS / "images" / "compression.png", LINK)

@@ -1,4 +1,6 @@
-"""Fills in the tables of docs/relaxed.md, and draws its pictures. `make docs` runs this script.
+"""Fills in the tables of relaxed methods in docs/benchmarks-methods.md, and draws their pictures.
+
+`make docs` runs this script.
 
 The numbers are from benchmarks/results/{stragglers,shared_weights,store_service,store_bursts}.json.
 """
@@ -118,7 +120,7 @@ TABLES = {
 if __name__ == "__main__":
     import method_plots
 
-    page = DOCS / "relaxed.md"
+    page = DOCS / "benchmarks-methods.md"
     page.write_text(filled(page.read_text(encoding="utf-8"), TABLES), encoding="utf-8")
     method_plots.plot_stragglers(stragglers(), DOCS / "images" / "stragglers.png")
     method_plots.plot_bursts(read("store_bursts"), DOCS / "images" / "store-bursts.png")

@@ -21,6 +21,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("csrc", "ringcomm", "tests", "benchmarks", "examples", "docs")
 WIDTH = 100
+HEADING = re.compile(r"#+ .*\bWhat\b")
 OPENING = re.compile(r"(Of|What|That|Who|Whoever|Whose|Whether|And|But)\b", re.IGNORECASE)
 PERSON = re.compile(r"\b(who|whoever|somebody|nobody|everybody)\b", re.IGNORECASE)
 WORDS = re.compile(
@@ -163,6 +164,11 @@ def wrong(texts: Iterator[str] | list[str], rule: re.Pattern[str]) -> str:
 
 def test_comments_open_with_a_subject_or_a_verb() -> None:
     found = [one[:110] for one in comments() if OPENING.match(one.partition(": ")[2])]
+    assert not found, "\n".join(found)
+
+
+def test_headings_name_the_thing() -> None:
+    found = [one for one in prose() if HEADING.match(one.partition(": ")[2])]
     assert not found, "\n".join(found)
 
 

@@ -66,11 +66,14 @@ class Counter {
   template <class EachFlow>
   Transfer count(const EachFlow& each, double weight, Span span) {
     std::size_t longest = 0, flows = 0;
-    double size = -1;
+    double size = -1, alone = 0;
     bool equal = true;
     each([&](const Flow& flow) {
       find_route(flow);
-      for (const int link : route_) add(link, flow.blocks);
+      for (const int link : route_) {
+        add(link, flow.blocks);
+        alone = std::max(alone, flow.blocks * cost(link));
+      }
       longest = std::max(longest, is_inside(flow) ? 0 : route_.size());
       equal &= size < 0 || size == flow.blocks;
       size = flow.blocks;
@@ -79,6 +82,7 @@ class Counter {
     Transfer transfer = busiest(weight, span);
     if (!equal && flows <= kDrained) transfer.time = share_ * drain(each);
     transfer.latency = latency(longest);
+    transfer.alone = share_ * alone;
     return transfer;
   }
 
@@ -96,8 +100,11 @@ class Counter {
         if (near > 0) add(link, near);
       }
     }
+    double alone = 0;
+    for (const int link : touched_) alone = std::max(alone, cost(link));
     transfer = busiest(weight, span);
     transfer.latency = latency(longest);
+    transfer.alone = share_ * alone;
     return true;
   }
 
@@ -144,7 +151,7 @@ class Counter {
     Transfer most;
     for (const int link : touched_) {
       const double time = share_ * loads_[at(link)] * cost(link);
-      if (time > most.time) most = {time, 0, kind(link)};
+      if (time > most.time) most = {time, kind(link)};
       totals_[at(link)] += weight * loads_[at(link)];
       Span& used = spans_[at(link)];
       used.first = used.end == 0 ? span.first : std::min(used.first, span.first);
@@ -228,7 +235,7 @@ bool count_symmetric(const Schedule& first, Counter& counter, Rounds& rounds) {
       transfer = counter.count(each, pattern.weight, pattern.span);
     }
     for (const auto& [round, factor] : pattern.rounds)
-      rounds[round] = {transfer.time * factor, transfer.latency, transfer.kind};
+      rounds[round] = {transfer.time * factor, transfer.kind, transfer.latency, transfer.alone * factor};
   }
   return true;
 }

@@ -110,7 +110,11 @@ class Pricer {
     if (messages == 0) return reducing;
     const LinkModel& slowest = link(load);
     const double transfer = std::max(0.0, wire(run, load) - slowest.hidden);
-    return slowest.alpha + run.transfer.latency + transfer + (messages - 1) * slowest.gap + reducing;
+    // Messages from different distances reach a shared link one after another. So they wait for the
+    // hops or for each other, but not for both (docs/simulate.md compares with packets).
+    const double latency = run.transfer.latency;
+    const double hops = latency > 0 ? latency + bytes(1) * run.transfer.alone * net_.between.beta : 0;
+    return slowest.alpha + std::max(transfer, hops) + (messages - 1) * slowest.gap + reducing;
   }
   void add_works(const Profile::Usage& host) {
     const auto add = [&](double seconds, const Span& span) {

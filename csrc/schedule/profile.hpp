@@ -31,8 +31,9 @@ struct Span {
 // The messages of a round on a topology (contention.hpp): until the last one ends.
 struct Transfer {
   double time = 0;     // for blocks of one byte, in units of Network::between.beta
-  double latency = 0;  // seconds beyond those of the shortest route
   int kind = -1;       // kind of the busiest link; -1: none
+  double latency = 0;  // seconds beyond those of the shortest route
+  double alone = 0;    // `time` of the longest message if it shared no link
   bool operator==(const Transfer&) const = default;
 };
 

@@ -118,7 +118,14 @@ def follow(schedules: Sequence[Schedule]) -> list[list[list[float]]]:
 def digest(schedules: Sequence[Schedule]) -> bytes:
     """Returns a hash of 16 bytes, equal only for equal schedules of all ranks."""
 
-def price(schedules: Sequence[Schedule], nbytes: int, network: Network, segment: int = 0, window: int = 1) -> Price:
+def price(
+    schedules: Sequence[Schedule],
+    nbytes: int,
+    network: Network,
+    segment: int = 0,
+    window: int = 1,
+    topology: Topology | None = None,
+) -> Price:
     """Prices the schedules of ranks on separate hosts. segment: bytes; 0: all data in one."""
 
 class Topology:

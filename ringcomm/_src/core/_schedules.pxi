@@ -78,7 +78,7 @@ cdef extern from "collectives/choose.hpp" namespace "ringcomm" nogil:
 cdef extern from "border/schedules.hpp" namespace "ringcomm_border":
     CStep make_step(int kind, cbool first, int peer, int block, int source, cbool order_is_open)
     CPrice make_price "ringcomm_border::price"(const vector[CSchedule]& schedules, size_t nbytes, const CNetwork& network, size_t segment,
-                                               size_t window) except +translate nogil
+                                               size_t window, const shared_ptr[const CTopology]& topology) except +translate nogil
     vector[COption] menu_options(CMenu& menu, const string& name, size_t nbytes, cbool equal_blocks, cbool memory, size_t segment,
                                  size_t window, uint64_t wire) except +translate nogil
 
@@ -301,13 +301,16 @@ def digest(schedules: Sequence[Schedule]) -> bytes:
     return hashed.digest()
 
 
-def price(schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t segment=0, size_t window=1) -> Price:
+def price(
+        schedules: Sequence[Schedule], size_t nbytes, network: Network, size_t segment=0, size_t window=1,
+        topology: Topology | None = None) -> Price:
     """Prices the schedules of ranks on separate hosts. segment: bytes; 0: all data in one."""
     cdef vector[CSchedule] all_ranks = schedules_of(schedules)
     cdef CNetwork links = network_of(network)
+    cdef shared_ptr[const CTopology] shared = links_of(topology, network)
     cdef CPrice it
     with nogil:
-        it = make_price(all_ranks, nbytes, links, segment, window)
+        it = make_price(all_ranks, nbytes, links, segment, window, shared)
     return price_of(it)
 
 
@@ -351,17 +354,22 @@ cdef class Topology:
         return [kind.decode() for kind in self.it.get().kinds()] + ["inside hosts"]
 
 
+cdef shared_ptr[const CTopology] links_of(topology: Topology | None, network: Network) except *:
+    cdef shared_ptr[const CTopology] links
+    if topology is not None:
+        if network.beta <= 0:
+            raise ValueError("a topology needs a rate between hosts: beta must be above 0")
+        links = <shared_ptr[const CTopology]>(<Topology>topology).it
+    return links
+
+
 cdef class Menu:
     """The priced algorithms and routes of a collective (csrc/collectives/choose.hpp)."""
     cdef unique_ptr[CMenu] it
 
     def __init__(self, collective: str, int size, hosts: Sequence[int] | None, network: Network, topology: Topology | None = None):
         """hosts: the host of each rank; None: each rank has its own."""
-        cdef shared_ptr[const CTopology] links
-        if topology is not None:
-            if network.beta <= 0:
-                raise ValueError("a topology needs a rate between hosts: beta must be above 0")
-            links = <shared_ptr[const CTopology]>(<Topology>topology).it
+        cdef shared_ptr[const CTopology] links = links_of(topology, network)
         cdef vector[int] host_of
         if hosts is not None:
             if len(hosts) != size:

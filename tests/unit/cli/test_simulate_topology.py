@@ -61,6 +61,16 @@ def test_neighbours_on_a_torus_do_not_share_links_and_distant_ranks_do():
     assert torus["butterfly_halving"] > 1.3 * ring["butterfly_halving"]
 
 
+@pytest.mark.parametrize("hop", [0.0, 1e-5, 1e-2])
+def test_messages_wait_for_hops_or_for_each_other_but_not_for_both(hop):
+    """In the second round of doubling on 8 hosts in a ring, two messages of 2 hops share a link."""
+    menu = _core.Menu("allreduce", 8, None, LINKS, _core.Topology.torus([8], hop))
+    (option,) = menu.options("butterfly_doubling", 1000, segment=1000, window=1)
+    data, latency = 1000 * LINKS.beta, LINKS.alpha + 1000 * LINKS.gamma
+    waits = 0, max(data, hop), max(data, 3 * hop)  # beside the message itself: 1, 2 and 2 messages share a link
+    assert option.price.seconds == pytest.approx(sum(latency + data + wait for wait in waits), rel=1e-6)
+
+
 def test_rails_multiply_a_hosts_rate():
     one, four = (times(f"rails:{rails}", 64, 1 << 24, per_host=8) for rails in (1, 4))
     assert one["two_level:butterfly_halving"] == pytest.approx(4 * four["two_level:butterfly_halving"], rel=0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,11 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_rounded(one) for one in value]
     return value
+
+
+def summary(errors: Sequence[float]) -> dict[str, float]:
+    """Returns the number of errors, their mean and the largest."""
+    return {"rows": len(errors), "mean": statistics.fmean(errors), "largest": max(errors)}
 
 
 def write_merged(file: Path, results: Sequence[dict[str, Any]], keys: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 import measure  # noqa: E402
 import plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
+from published_tables import deficiency_table, fugaku_table, nccl_table, summary_table, swing_table, table  # noqa: E402
 from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
 
 from ringcomm._src.cli.measured import interval, loss_of, mean_loss  # noqa: E402
@@ -32,11 +33,6 @@ def results(name: str) -> list[Result]:
     file = measure.RESULTS / f"{name}.json"
     found = list(measure.read(file)["results"]) if file.exists() else []
     return sorted(found, key=lambda one: (one["kind"], one.get("ranks", 0)))
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
 def times_faster(peer: Sequence[float], own: Sequence[float]) -> str:
@@ -442,23 +438,6 @@ def prediction_tables(name: str) -> Iterator[str]:
     yield f"The model's choices lost {at_most} at most against the best algorithm, {mean} in the mean."
 
 
-def published_table() -> Iterator[str]:
-    file = measure.RESULTS / "published_fugaku_64.json"
-    if not file.exists():
-        return
-    document = measure.read(file)
-    rows = []
-    for one in document["rows"]:
-        if "predicted" in one:
-            error = "fitted" if one["fitted"] else f"{one['error'] * 100:+.1f}"
-            times = f"{one['seconds'] * 1e3:.3f}", f"{one['predicted'] * 1e3:.3f}"
-            rows.append([human_size(one["nbytes"]), one["published"], f"`{one['algorithm']}`", *times, error])
-    heads = ["size", "published as", "simulated as", "published (ms)", "simulated (ms)", "differs by (%)"]
-    yield from [*table(heads, rows), ""]
-    yield f"The rows that are not fitted differ by {document['mean_error']:.1%} in the mean,"
-    yield f"{document['largest_error']:.1%} at most."
-
-
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
@@ -483,7 +462,11 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "8x1": lambda: network_tables("8x1"),
     "4x2": lambda: network_tables("4x2"),
     "prediction": lambda: prediction_tables("prediction_8_hosts"),
-    "published": published_table,
+    "published": fugaku_table,
+    "published-summary": summary_table,
+    "published-swing": swing_table,
+    "published-deficiencies": deficiency_table,
+    "published-nccl": nccl_table,
     "racks": lambda: prediction_tables("prediction_racks"),
 }
 

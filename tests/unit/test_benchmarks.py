@@ -17,6 +17,7 @@ import pytest
 from launching import ROOT, output_of
 
 from ringcomm._src.cli.measured import first_to_last
+from ringcomm._src.core import _core
 
 BENCHMARKS = ROOT / "benchmarks"
 
@@ -83,6 +84,28 @@ def test_growth_is_the_exponent_of_a_power_law(module):
     growth = module("growth")
     assert growth.exponent({1: 7.0, 2: 1.0, 4: 2.0**1.5, 8: 8.0}, 2) == pytest.approx(1.5)
     assert set(growth.LIMITS) >= {("sets", "one more set (s)"), ("hosts", "named gradient (s)")}
+
+
+@pytest.mark.parametrize("shape", [(8,), (32,), (4, 4), (8, 8), (16, 4), (4, 4, 4), (8, 4, 2)])
+def test_simulated_loads_are_those_of_swings_authors(module, shape):
+    """Compares with arXiv:2401.09356, which counts one route of halving's last steps."""
+    swing = module("published_swing")
+    found, last = swing.deficiencies(shape), {d: (s, k) for s, (d, k) in enumerate(swing.steps(shape, 0))}
+    other_route = sum(2 ** (step - 1) / 2 ** (s + 1) for s, step in last.values() if step > 0)
+    assert found["halving simulated"] == pytest.approx(found["halving"] - other_route, rel=1e-3)
+    if len(set(shape)) == 1:  # else the ports of a side that is complete are not used
+        assert found["swing simulated"] == pytest.approx(found["swing"], rel=1e-6)
+
+
+@pytest.mark.parametrize("ranks", [8, 64, 256])
+def test_swing_on_a_ring_is_the_librarys(module, ranks):
+    swing = module("published_swing")
+    menu = _core.Menu("allreduce", ranks, None, swing.network(1e-6), swing.torus((ranks,)))
+    for name, seconds in zip(("bine_halving", "bine_doubling"), swing.swing((ranks,), 1 << 20, 1e-6, 1), strict=True):
+        (option,) = menu.options(name, 1 << 20, segment=1 << 20, window=1)
+        assert option.price.seconds == pytest.approx(seconds, rel=1e-6)
+    (ring,) = menu.options("ring", 1 << 30, segment=1 << 30, window=1)
+    assert ring.price.seconds == pytest.approx(2 * (ranks - 1) * (1e-6 + swing.BETA * (1 << 30) / ranks), rel=1e-6)
 
 
 def calls_of_ringcomm(file: Path) -> Iterator[tuple[ast.Call, Any]]:

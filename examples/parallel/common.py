@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ringcomm.torch  # noqa: F401 (torch.distributed knows the backend from here on)
 
-WIDTH, BATCH, STEPS, LR = int(os.environ.get("WIDTH", "32")), 24, 4, 0.1  # BATCH: samples of all ranks together
+WIDTH, BATCH = int(os.environ.get("WIDTH", "32")), int(os.environ.get("BATCH", "24"))  # BATCH: samples of all ranks
+STEPS, LR = 4, 0.1
 
 
 def start() -> tuple[int, int]:

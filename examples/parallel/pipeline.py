@@ -11,17 +11,19 @@ latter fill the remaining gaps.
 
 The bubble is the share of time in which a rank is idle: (stages - 1) / (micro-batches + stages - 1)
 for gpipe and 1f1b if all stages take the same time. The program prints the measured bubble of the
-last of four steps: 1 - busy / total. --draw FILE.png draws that step: the computations of each
-rank, and, from ringcomm's timeline, its waits for messages. Layers should then be large, so that
-computation takes most of the time: WIDTH=1024 in the environment.
+last of four steps: 1 - busy / total. --record FILE.json runs 40 more steps, and adds the one with
+the median bubble to the file: the computations of each rank and, from ringcomm's timeline, its
+waits for messages. bubble.py draws the file. Layers should then be large, so that computation takes
+most of the time: WIDTH=1024 BATCH=512 in the environment.
 """
 
 import argparse
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from bubble import draw
+from bubble import record, waits
 from common import alone, batch, compare, model, start
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
@@ -38,7 +40,7 @@ SCHEDULES = {
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b")
 parser.add_argument("--small-batches", type=int, default=8)
-parser.add_argument("--draw", metavar="FILE", help="a picture of the last step")
+parser.add_argument("--record", metavar="FILE.json", type=Path, help="add the step with the median bubble to the file")
 options = parser.parse_args()
 
 rank, size = start()
@@ -50,18 +52,18 @@ parts = [whole[len(whole) * n // count : len(whole) * (n + 1) // count] for n in
 stages = [PipelineStage(part, n, count, device) for part, n in zip(parts, numbers, strict=True)]
 schedule = kind(stages if each > 1 else stages[0], options.small_batches, loss_fn=nn.functional.mse_loss)
 
-computed = []  # (name, begin, end) of each computation in the step, in seconds of the timeline's clock
+computed = []  # (kind, micro-batch, begin, end) of computations, in seconds of the timeline's clock
 
 
 def watched(call, what):
     """Returns the call with its begin and end recorded."""
 
-    def timed(*args, **kwargs):
+    def timed(number, *args, **kwargs):
         begin = time.monotonic()
         try:
-            return call(*args, **kwargs)
+            return call(number, *args, **kwargs)
         finally:
-            computed.append((what, begin, time.monotonic()))
+            computed.append((what, number, begin, time.monotonic()))
 
     return timed
 
@@ -74,19 +76,24 @@ optimizer = torch.optim.SGD([one for part in parts for one in part.parameters()]
 for step in range(4):
     x, y = batch(step)
     optimizer.zero_grad()
-    last = options.draw and step == 3
-    if last:
-        start_timeline(f"{options.draw}.{{rank}}.json")
-        dist.barrier()
     computed, begin = [], time.monotonic()
     schedule.step(*([x] if rank == 0 else []), target=y)
     lasted = time.monotonic() - begin
-    if last:
-        stop_timeline()
-        draw(options.draw, computed, options.schedule)
     optimizer.step()
-busy = sum(end - begin for _, begin, end in computed)
+busy = sum(end - begin for *_, begin, end in computed)
 print(f"rank {rank}: stages {numbers}, nothing to do in {1 - busy / lasted:.0%} of the time")
+if options.record:
+    name, steps = f"{options.record}.{{rank}}", []
+    timeline = Path(name.format(rank=rank))
+    for _ in range(40):
+        start_timeline(name)
+        dist.barrier()
+        computed = []
+        schedule.step(*([x] if rank == 0 else []), target=y)
+        stop_timeline()
+        steps.append([*computed, *waits(timeline)])
+    timeline.unlink()
+    record(options.record, options.schedule, options.small_batches, count, steps)
 expected = dict(alone().named_parameters())
 names = {id(one): name for name, one in whole.named_parameters()}
 got = {names[id(one)]: one.detach() for part in parts for one in part.parameters()}

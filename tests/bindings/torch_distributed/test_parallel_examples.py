@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,14 +32,21 @@ def run(folder: Path, ranks: int, recipe: str, *arguments: str) -> str:
         "local_sgd",
         "tensor_parallel",
         "pipeline --schedule gpipe",
-        "pipeline --schedule 1f1b --draw {}/drawn.png",
+        "pipeline --schedule 1f1b --record {}/steps.json",
         "pipeline --schedule interleaved",
         "pipeline --schedule zb",
     ],
 )
 def test_a_recipe(recipe: str, tmp_path: Path) -> None:
     run(tmp_path, 2, *recipe.format(tmp_path).split())
-    assert ("--draw" in recipe) == (tmp_path / "drawn.png").exists()
+    steps, picture = tmp_path / "steps.json", tmp_path / "steps.png"
+    assert ("--record" in recipe) == steps.exists()
+    if steps.exists():
+        subprocess.run([sys.executable, RECIPES / "bubble.py", steps, picture], check=True)
+        entry = json.loads(steps.read_text())["1f1b"]
+        assert picture.exists() and len(entry["bubbles"]) == 40
+        for rows in entry["step"]:
+            assert sorted(number for what, number, *_ in rows if what == "forward") == list(range(8))
 
 
 def test_a_checkpoint_of_three_ranks_on_two(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent / "benchmarks"))
 import measure  # noqa: E402
 import plots  # noqa: E402
+import timeline_plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
 from published_tables import deficiency_table, fugaku_table, nccl_table, summary_table, swing_table, table  # noqa: E402
 from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
@@ -498,6 +499,9 @@ def draw() -> None:
     for name in ("prediction_8_hosts", "prediction_racks"):
         if (file := measure.RESULTS / f"{name}.json").exists():
             plots.plot_prediction(measure.read(file), images / f"{name.replace('_', '-')}.png")
+    if (file := measure.RESULTS / "timeline_steps.json").exists():
+        timeline_plots.plot_step(measure.read(file), images / "timeline.png")
+        timeline_plots.plot_overlap(measure.read(file), images / "timeline-overlap.png")
 
 
 if __name__ == "__main__":

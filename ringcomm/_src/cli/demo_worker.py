@@ -102,8 +102,10 @@ def synthetic_digits(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_model() -> nn.Module:
-    convolutions = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()]
-    return nn.Sequential(*convolutions, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(512, 64), nn.ReLU(), nn.Linear(64, 10))
+    """Returns a model so wide that a step takes much longer than the reduction of its gradients."""
+    convolutions = [nn.Conv2d(1, 96, 3, padding=1), nn.ReLU(), nn.Conv2d(96, 192, 3, padding=1), nn.ReLU()]
+    head = [nn.Linear(192 * 16, 64), nn.ReLU(), nn.Linear(64, 10)]
+    return nn.Sequential(*convolutions, nn.MaxPool2d(2), nn.Flatten(), *head)
 
 
 def batches(count: int, epochs: int) -> Iterator[torch.Tensor]:

@@ -62,9 +62,7 @@ def demo(ranks: int = 2, epochs: int = 6) -> None:
     if ranks > cores:
         print(f"{several} share {cores} core{'s' * (cores != 1)}: only more cores make training faster")
     if load > cores / 2:
-        print(
-            f"other programs used the {cores} cores when the demo began (load {load:.1f}), so the times are uncertain"
-        )
+        print(f"the load of the minute before was {load:.1f} on {cores} cores, so the times are uncertain")
     print("\n".join(["", "Next:", *(f"  {what:<34} {where}" for what, where in NEXT)]), flush=True)
 
 
@@ -114,4 +112,4 @@ def _summary(several: str, alone: dict[str, Any], together: dict[str, Any], epoc
         rate = alone["images"] * epochs / result["seconds"]
         lines.append(f"{label:<10} {result['accuracy']:>13.1%} {result['seconds']:>7.2f} s {rate:>10.0f}")
     ratio = alone["seconds"] / together["seconds"]
-    return [*lines, "", f"Speed-up: {ratio:.2f} (the same samples; one thread a process; without the start)"]
+    return [*lines, "", f"Speed-up: {ratio:.2f} (same samples, one thread per process, without the start of the processes)"]

@@ -64,9 +64,12 @@ def test_a_failed_job_shows_its_output(monkeypatch, capfd):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_demo_compares_ranks_with_one_process(tmp_path):
+@pytest.mark.parametrize(
+    "command", [["-m", "ringcomm", "demo", "--epochs", "4"], ["-c", "import ringcomm; ringcomm.demo(epochs=4)"]]
+)
+def test_the_demo_compares_ranks_with_one_process(command, tmp_path):
     pytest.importorskip("torch")
-    done = run(["-m", "ringcomm", "demo", "--epochs", "4"], tmp_path)
+    done = run(command, tmp_path)
     assert done.returncode == 0, done.stderr
     (one,), (two,) = (
         re.findall(rf"^{label} +([\d.]+)% +[\d.]+ s", done.stdout, re.M) for label in ("1 process", "2 ranks")

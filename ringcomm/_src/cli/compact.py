@@ -68,13 +68,13 @@ def rank_view(schedules: Sequence[Schedule], rounds: range, rank: int, labels: L
     for block in range(count if cell >= 0.13 else 0):
         name = str(block) if block < own.blocks else f"t{block - own.blocks}"
         axes.text(left + (block + 0.5) * cell, 0.04, name, fontsize=6.5, color=PALE, ha="center")
-    y = 0.0
+    y, ends = 0.0, {max(len(one.rounds) for one in schedules): "end", 0: "start"}
     for position, moment in enumerate(range(shown.start, shown.stop + 1)):
         for block, share in enumerate(complete[moment]):
             text = labels[moment][rank][block] if labels else str(round(share * own.size)) if share else ""
             _box(axes, left + block * cell, y - tall, cell, tall, share, text)
-        if moment in (0, shown.stop):
-            axes.text(left - 0.1, y - tall / 2, "end" if moment else "start", ha="right", va="center", fontsize=8)
+        if moment in ends:
+            axes.text(left - 0.1, y - tall / 2, ends[moment], ha="right", va="center", fontsize=8)
         y -= tall
         if position < len(shown):
             axes.text(

@@ -112,4 +112,4 @@ def _summary(several: str, alone: dict[str, Any], together: dict[str, Any], epoc
         rate = alone["images"] * epochs / result["seconds"]
         lines.append(f"{label:<10} {result['accuracy']:>13.1%} {result['seconds']:>7.2f} s {rate:>10.0f}")
     ratio = alone["seconds"] / together["seconds"]
-    return [*lines, "", f"Speed-up: {ratio:.2f} (same samples, one thread per process, without the start of the processes)"]
+    return [*lines, "", f"Speed-up: {ratio:.2f} (same samples, one thread per process, without the processes' start)"]

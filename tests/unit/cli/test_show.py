@@ -88,13 +88,21 @@ def test_pictures_of_many_ranks_are_narrow(name, size):
     assert {"round 0", f"round {min(len(rounds), compact.MOST_ROUNDS) - 1}"} <= texts
 
 
+def test_a_picture_of_a_round_between_has_neither_start_nor_end():
+    pytest.importorskip("matplotlib")
+    schedules = ranks_of("ring", 16)
+    for number, ends in ((0, {"start"}), (1, set()), (29, {"end"})):
+        figure = compact.figure_of(schedules, range(number, number + 1), None, None)
+        assert {text.get_text() for text in figure.axes[0].texts} & {"start", "end"} == ends
+
+
 def test_an_animation_has_a_picture_for_each_round(tmp_path, capsys):
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")
     common = ["show", "ring", "--values", "1,2,3;4,5,6;7,8,9"]
     assert main([*common, "--animate", str(tmp_path / "ring.html")]) == 0
     page = (tmp_path / "ring.html").read_text()
-    assert page.count("<img ") == 4 and not re.search(r"(src|href)=\"(?!data:)", page)
+    assert page.count("<img ") == 4 and 'max="3"' in page and not re.search(r"(src|href)=\"(?!data:)", page)
     assert main([*common, "--animate", str(tmp_path / "ring.gif"), "--rounds", "1-2"]) == 0
     assert image.open(tmp_path / "ring.gif").n_frames == 2
     capsys.readouterr()

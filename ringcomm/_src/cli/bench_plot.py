@@ -75,12 +75,7 @@ def _lines(axes: Any, rows: Sequence[Row]) -> None:
         sizes, values = [row.size for row in own], [_value(row, ratio) for row in own]
         if name not in NAMES:
             axes.plot(sizes, values, color=OTHER, linewidth=0.9, zorder=1)
-            if won := [row for row in own if row is min(_at(rows, row.size), key=lambda row: row.time)]:
-                last = won[-1].size == max(sizes)
-                beside: dict[str, Any] = {"xytext": (-4 if last else 0, 5 if ratio else -12)}
-                beside |= {"ha": "right" if last else "center", "fontsize": 8, "color": "#606060"}
-                at = won[-1].size, _value(won[-1], ratio)
-                axes.annotate(name, at, textcoords="offset points", **beside)
+            ends.append((values[-1], name, "#606060"))
             continue
         bars = None
         if ratio:
@@ -93,10 +88,8 @@ def _lines(axes: Any, rows: Sequence[Row]) -> None:
         ends.append((values[-1], NAMES[name], colour(name)))
     axes.set_yscale("log")
     over_sizes(axes, {row.size for row in rows}, most=9)
-    if ratio:
-        _ratio_ticks(axes)
-    grey = "\ngrey: other algorithms and formats, named where they are fastest"
-    axes.set_xlabel("size of the buffer" + grey * any(name not in NAMES for name in shown), fontsize=9)
+    _ticks(axes, ratio)
+    axes.set_xlabel("size of the buffer", fontsize=9)
     axes.set_ylabel(f"{RATIO}\nabove 1: ringcomm is faster" if ratio else TIME, fontsize=9)
     _end_labels(axes, ends)
     for side in ("top", "right"):
@@ -107,30 +100,36 @@ def _value(row: Row, ratio: bool) -> float:
     return row.speedup or 1.0 if ratio else row.time * 1e6
 
 
-def _ratio_ticks(axes: Any) -> None:
+def _ticks(axes: Any, ratio: bool) -> None:
+    """Sets ticks without exponents; the axis of a ratio contains 1."""
     low, high = axes.get_ylim()
-    steps = [a * 10**e for e in range(-3, 4) for a in (1, 1.5, 2, 3, 5, 7)]
-    low, high = min(low, 0.95), max(high, 1.05)
-    ticks = [step for step in steps if low <= step <= high]
+    low, high = (min(low, 0.95), max(high, 1.05)) if ratio else (low / 1.3, high * 1.3)
+    digits = (1, 1.5, 2, 3, 5, 7) if high / low < 200 else (1,)
+    ticks = [digit * 10.0**power for power in range(-3, 8) for digit in digits]
+    ticks = [tick for tick in ticks if low <= tick <= high]
     axes.set_ylim(low, high)
-    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=8)
+    axes.set_yticks(ticks, [f"{tick:,g}" if tick < 1e6 else f"{tick:,.0f}" for tick in ticks], fontsize=8)
     axes.minorticks_off()
 
 
 def _end_labels(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Writes each line's name beside its end; names keep a distance of 5 % of the axis."""
+    """Writes each line's name beside its end; a line of text takes 5 % of the axis."""
     low, high = map(math.log, axes.get_ylim())
-    places: list[float] = []
-    for value, _, _ in sorted(ends):
-        place = (math.log(value) - low) / (high - low)
-        places.append(max(place, places[-1] + 0.05) if places else place)
-    for (_, name, tint), place in zip(sorted(ends), places, strict=True):
-        style = {"color": tint, "fontsize": 9, "va": "center", "annotation_clip": False}
-        axes.annotate(name.replace(", ", ",\n"), (1.01, place), xycoords="axes fraction", **style)
+    below = -math.inf  # top of the name below
+    for value, name, tint in sorted(ends):
+        text = name.replace(", ", ",\n")
+        half = 0.025 * (1 + text.count("\n"))
+        place = max((math.log(value) - low) / (high - low), below + half)
+        below = place + half
+        style = {"color": tint, "fontsize": 9 if name in NAMES.values() else 8, "va": "center"}
+        axes.annotate(text, (1.01, place), xycoords="axes fraction", annotation_clip=False, **style)
 
 
 def _bars(axes: Any, rows: Sequence[Row]) -> None:
     ordered = sorted(rows, key=lambda row: row.time, reverse=True)
     names = [NAMES.get(row.algorithm, row.algorithm) for row in ordered]
-    axes.barh(names, [row.time * 1e6 for row in ordered], color=[colour(row.algorithm) for row in ordered])
+    bars = axes.barh(names, [row.time * 1e6 for row in ordered], 0.5, color=[colour(row.algorithm) for row in ordered])
+    axes.bar_label(bars, fmt="%.3g", padding=4, fontsize=9)
+    axes.margins(x=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlabel(TIME)

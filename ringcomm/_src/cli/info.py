@@ -10,6 +10,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections import Counter
 from typing import Any
 
@@ -18,6 +19,7 @@ from ringcomm._src.cli import info_advice
 from ringcomm._src.platform import binding
 from ringcomm._src.platform.mpi_library import library_path, load
 
+WIDTH = 100  # characters of a line of text
 THREAD_LEVELS = ("single", "funneled", "serialized", "multiple")
 
 
@@ -179,6 +181,12 @@ def gradients_made_shared(facts: dict[str, Any]) -> tuple[bool, str]:
     return not why, why
 
 
+def paragraph(head: str, text: str) -> list[str]:
+    """Returns head and text in lines of at most WIDTH characters, indented below the text's begin."""
+    style: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), **style) or [head]
+
+
 def lines(facts: dict[str, Any]) -> list[str]:
     """Returns the facts as lines of text."""
     mpi, ranks = facts["mpi"], facts["ranks"]
@@ -202,10 +210,10 @@ def lines(facts: dict[str, Any]) -> list[str]:
     rows.append(("wire formats", ", ".join(facts["wire_formats"])))
     rows.append(("GPUs", "; ".join(facts["gpus"]) or f"{facts['gpu_routes']['gpus'] or 'none'}"))
     width = max(len(name) for name, _ in rows)
-    text = [f"{name:<{width}}  {value}" for name, value in rows]
+    text = [line for name, value in rows for line in paragraph(f"{name:<{width}}  ", value)]
     text.append("enabled")
     for name, state in facts["enabled"].items():
-        text.append(f"  [{'x' if state['on'] else ' '}] {name}" + (f": {state['why']}" if state["why"] else ""))
+        text += paragraph(f"  [{'x' if state['on'] else ' '}] ", name + (f": {state['why']}" if state["why"] else ""))
     if facts["advice"]:
         text += ["to fix, in this order", *(f"  {number}. {item}" for number, item in enumerate(facts["advice"], 1))]
     if ranks["size"] == 1:

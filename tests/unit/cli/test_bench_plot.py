@@ -29,7 +29,7 @@ def rows_of(times):
 
 @given(data=st.data(), mpi=st.booleans(), others=st.lists(st.sampled_from(OTHERS), unique=True))
 @settings(max_examples=8)
-def test_at_most_six_lines_and_the_fastest_are_named(data, mpi, others, tmp_path_factory):
+def test_at_most_six_lines_and_each_has_a_name(data, mpi, others, tmp_path_factory):
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
@@ -47,8 +47,7 @@ def test_at_most_six_lines_and_the_fastest_are_named(data, mpi, others, tmp_path
         bench_plot.plot(argparse.Namespace(plot="x.png", collective="allreduce", op="sum", dtype="float32"), 2, rows)
     (axes,) = saved[0].axes
     written = {text.get_text() for text in axes.texts}
-    winners = {min(bench_plot._at(rows, size), key=lambda row: row.time).algorithm for size in (4, 1024, 1 << 20)}
-    assert winners & set(others) & set(shown) == written & set(OTHERS)
+    assert set(others) & set(shown) == written & set(OTHERS) and len(axes.get_yticks()) > 0
     assert ("MPI" in written) == mpi and "ringcomm" in written
     assert (bench_plot.RATIO if mpi else bench_plot.TIME) in axes.get_ylabel()
 

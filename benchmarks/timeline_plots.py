@@ -94,7 +94,7 @@ def plot_step(document: dict[str, Any], file: Path) -> None:
             shown = "the program (not in the file)" if name == "program" else name
             tracks.track(shown, [row for row in inside if row[0] == name])
     tracks.finish()
-    figure.savefig(file, dpi=100)
+    figure.savefig(file, dpi=150)
 
 
 def plot_overlap(document: dict[str, Any], file: Path) -> None:
@@ -122,7 +122,7 @@ def plot_overlap(document: dict[str, Any], file: Path) -> None:
         calls = [[track, "", *times] for track, _, *times in rows if track.startswith("plan/") and is_call(track)]
         tracks.track("all-reduce of buckets", calls, of_step)
     tracks.finish()
-    figure.savefig(file, dpi=100)
+    figure.savefig(file, dpi=150)
 
 
 def is_call(track: str) -> bool:

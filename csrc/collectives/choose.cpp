@@ -166,7 +166,10 @@ Choice Chooser::make(Collective collective, const std::string& name, std::size_t
   auto menu = menus_.find(collective);
   if (menu == menus_.end())
     menu = menus_.emplace(collective, Menu(collective, size_, terms_.hosts, terms_.network, terms_.topology)).first;
-  const std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
+  std::vector<Option> options = menu->second.options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
+  if (options.empty() && terms_.topology)  // too many messages to count: prices without contention
+    options = Menu(collective, size_, terms_.hosts, terms_.network)
+                  .options(name, nbytes, equal_blocks, on_hosts_, given, encoding);
   if (options.empty() && !encoding.rounds) {
     throw invalid(name_of(collective), " algorithm '", name,
                   "' cannot use a lossy wire format, because it encodes partial sums; leave out "

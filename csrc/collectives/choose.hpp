@@ -58,7 +58,7 @@ struct Option : Choice {
 };
 
 // A price list of all built-in ways to run one collective on a group of ranks. A schedule is
-// analyzed when it is first priced.
+// analysed when it is first priced.
 class Menu {
  public:
   // With a topology, prices include contention on its links, and "" selects all algorithms.

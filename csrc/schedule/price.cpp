@@ -109,11 +109,12 @@ class Pricer {
     const double reducing = net_.gamma * bytes(load.reduced);
     if (messages == 0) return reducing;
     const LinkModel& slowest = link(load);
-    const double transfer = std::max(0.0, wire(run, load) - slowest.hidden);
+    const auto beyond_latency = [&](double seconds) { return std::max(0.0, seconds - slowest.hidden); };
+    const double transfer = beyond_latency(wire(run, load));
     // Messages from different distances reach a shared link one after another. So they wait for the
     // hops or for each other, but not for both (docs/simulate.md compares with packets).
     const double latency = run.transfer.latency;
-    const double hops = latency > 0 ? latency + bytes(1) * run.transfer.alone * net_.between.beta : 0;
+    const double hops = latency > 0 ? latency + beyond_latency(bytes(1) * run.transfer.alone * net_.between.beta) : 0;
     return slowest.alpha + std::max(transfer, hops) + (messages - 1) * slowest.gap + reducing;
   }
   void add_works(const Profile::Usage& host) {

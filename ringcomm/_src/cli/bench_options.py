@@ -63,7 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--in-place", action="store_true", help="run allreduce in place")
     add("--seed", type=int, default=0, help="seed of the order in which algorithms take turns (default 0)")
     add("--json", metavar="FILE", help="also write rows, all times and a description of the machine to FILE")
-    add("--plot", metavar="FILE.png", help="also plot the ratio to MPI's time over size (needs matplotlib)")
+    add(
+        "--plot",
+        metavar="FILE.png",
+        help="also plot the ratio to MPI's time over size, or times without MPI's (needs matplotlib)",
+    )
 
 
 def check(options: argparse.Namespace, size: int) -> str | None:

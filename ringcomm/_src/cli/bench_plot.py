@@ -116,13 +116,17 @@ def _end_labels(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
     """Writes each line's name beside its end; a line of text takes 5 % of the axis."""
     low, high = map(math.log, axes.get_ylim())
     below = -math.inf  # top of the name below
+    places = []
     for value, name, tint in sorted(ends):
         text = name.replace(", ", ",\n")
         half = 0.025 * (1 + text.count("\n"))
         place = max((math.log(value) - low) / (high - low), below + half)
         below = place + half
+        places.append((place, text, name, tint))
+    down = max(0.0, below - 1.0)  # the names stay below the top of the axes
+    for place, text, name, tint in places:
         style = {"color": tint, "fontsize": 9 if name in NAMES.values() else 8, "va": "center"}
-        axes.annotate(text, (1.01, place), xycoords="axes fraction", annotation_clip=False, **style)
+        axes.annotate(text, (1.01, place - down), xycoords="axes fraction", annotation_clip=False, **style)
 
 
 def _bars(axes: Any, rows: Sequence[Row]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ringcomm._src.cli.sizes import argument
 from ringcomm._src.config import topologies
+from ringcomm._src.config.option_values import refuse_unread
 
 BLOCK, ROUND_ROBIN = "block", "round-robin"
 
@@ -13,7 +14,9 @@ BLOCK, ROUND_ROBIN = "block", "round-robin"
 @argument
 def parse_topology(text: str) -> topologies.Topology:
     """Parses a topology of the command line."""
-    return topologies.parse(topologies.read(text))
+    made = topologies.read(text)
+    refuse_unread("--topology", made)
+    return topologies.parse(made)
 
 
 def hosts_of_ranks(placement: str, ranks: int, ranks_per_host: int) -> list[int]:

@@ -246,6 +246,10 @@ class Config:
                 raise ValueError(f"option {option.name} must be True or False, not {value!r}")
             if type(option.default) in (int, float) and not value >= least:
                 raise ValueError(f"option {option.name} must be at least {least}, not {value!r}")
+            if isinstance(option.default, str) and not isinstance(value, str):
+                raise ValueError(f"option {option.name} must be a text, not {value!r}")
+            if option.metadata["parse"] in (rules.read, topologies.read):
+                object.__setattr__(self, option.name, option.metadata["parse"](value))
             if option.metadata["parse"] is parse_replica_check:
                 parse_replica_check(value)
             if option.metadata["parse"] is parse_switch and value not in ("auto", "on", "off"):
@@ -316,12 +320,8 @@ class Config:
         ValueError
             The tuning file or the topology cannot be used, or the topology has too few hosts.
         """
-        network, links = self.network(), None
-        if self.topology and hosts:
-            try:
-                links = topologies.parse(self.topology).build(max(hosts) + 1, network.beta)
-            except ValueError as error:
-                raise ValueError(f"RINGCOMM_TOPOLOGY: {error}") from None
+        network = self.network()
+        links = topologies.build(self.topology, max(hosts, default=0) + 1, network.beta)
         return _core.ChannelConfig(self, network, hosts, rules.parse(self.tuning_file), links, own, account)
 
     def agreed(self, all_configs: list[Config], rank: int) -> Config:
@@ -349,7 +349,7 @@ class Config:
                 others = [r for r, config in enumerate(all_configs) if getattr(config, name) != getattr(first, name)]
                 if others:
                     notes.append(
-                        f"{name} = {getattr(first, name)!r} (ranks {', '.join(map(str, others))} had other values)"
+                        f"{name} = {getattr(first, name)!r:.80} (ranks {', '.join(map(str, others))} had other values)"
                     )
             if notes:
                 logger.warning("ranks have different options; the values of rank 0 are used: %s", "; ".join(notes))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ringcomm._src.base import affinity
+
+_UNREAD = "!"  # begins the text of an option that cannot be used
 
 
 def parse_flag(text: str) -> bool:
@@ -64,3 +68,23 @@ def parse_replica_check(text: str) -> str:
 def parse_trace(text: str) -> str:
     """Returns the file; "" for Horovod's "DYNAMIC": the program starts the timeline later."""
     return "" if text == "DYNAMIC" else text
+
+
+def read_or_reason(text: str, read: Callable[[str], str]) -> str:
+    """Returns ``read(text)``, or, if it fails, a text with the reason for `refuse_unread`.
+
+    Options are read before the ranks exchange them. An error on one rank would leave the others
+    waiting.
+    """
+    if text.startswith(_UNREAD):
+        return text
+    try:
+        return read(text)
+    except Exception as error:
+        return f"{_UNREAD}{text}: {error}"
+
+
+def refuse_unread(variable: str, text: str) -> None:
+    """Raises ValueError, on every rank, if `text` has the reason why an option cannot be used."""
+    if text.startswith(_UNREAD):
+        raise ValueError(f"{variable}={text.removeprefix(_UNREAD)}")

@@ -1,6 +1,6 @@
 """Reads tuning files: rules that select an algorithm by collective, size and number of ranks.
 
-docs/tuning.md has an example. Rank 0 reads the file, and all ranks get its text with the options.
+docs/tuning.md has an example. All ranks use the text of rank 0's file.
 """
 
 from __future__ import annotations
@@ -10,24 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from ringcomm._src.base.sizes import parse_size
+from ringcomm._src.config.option_values import read_or_reason, refuse_unread
 from ringcomm._src.core import _core
 
 FIELDS = ("collective", "bytes", "ranks", "algorithm", "segment")
 LARGEST = (1 << 63) - 1
-_UNREAD = "!"  # prefix of the message that `read` returns for a file that cannot be used
 
 
-def read(file: str) -> str:
-    """Returns the rules of a file as a text.
+def read(text: str) -> str:
+    """Returns the rules of a file, or rules that were read before, as a text (see read_or_reason)."""
+    return read_or_reason(text, _checked)
 
-    If the file cannot be used, returns a text with the reason. `parse` then raises it on every
-    rank, after the ranks have exchanged their options.
-    """
-    try:
-        text = json.dumps(json.loads(Path(file).read_text(encoding="utf-8")))
-        parse(text)
-    except (OSError, ValueError) as error:
-        return f"{_UNREAD}{file}: {error}"
+
+def _checked(text: str) -> str:
+    if not text.startswith(("[", "{")) and text:
+        text = json.dumps(json.loads(Path(text).read_text(encoding="utf-8")))
+    parse(text)
     return text
 
 
@@ -36,8 +34,7 @@ def parse(text: str) -> list[_core.Rule]:
 
     Raises ValueError if the file cannot be used.
     """
-    if text.startswith(_UNREAD):
-        raise ValueError(f"RINGCOMM_TUNING_FILE={text.removeprefix(_UNREAD)}")
+    refuse_unread("RINGCOMM_TUNING_FILE", text)
     document = json.loads(text) if text else []
     entries = document.get("rules") if isinstance(document, dict) else document
     if not isinstance(entries, list):

@@ -1,23 +1,25 @@
 """Parses topologies: the links between hosts that transfers share.
 
-docs/simulate.md describes the format of topologies and of files. Rank 0 reads a file, and all ranks
-get its text with the options.
+docs/simulate.md describes the format of topologies and of files. All ranks use rank 0's topology.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ringcomm._src.base.sizes import parse_rate, parse_seconds
+from ringcomm._src.config.option_values import read_or_reason, refuse_unread
 from ringcomm._src.core import _core
 
 RACK = 16  # hosts of a rack, unless given
 FORMS = "fat-tree:oversubscription=4, fat-tree:oversubscription=4,rack=16, torus:8x8, torus:2d, rails:4 or FILE.json"
-_UNREAD = "!"  # prefix of the message that `read` returns for a topology that cannot be used
+MOST_HOSTS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -29,29 +31,38 @@ class Topology:
 
 
 def read(text: str) -> str:
-    """Returns a topology as a text without names of files.
+    """Returns a topology as a text that contains its file, if it has one (see read_or_reason)."""
+    return read_or_reason(text, _checked)
 
-    If the topology cannot be used, returns a text with the reason. `parse` then raises it on every
-    rank, after the ranks have exchanged their options.
-    """
+
+def _checked(text: str) -> str:
     try:
-        made = text
         if text.endswith(".json"):
-            made = json.dumps({"file": text} | json.loads(Path(text).read_text(encoding="utf-8")))
-        _parsed(made)
-    except (ValueError, TypeError, OSError) as error:
-        return f"{_UNREAD}{text!r}: {error}; write {FORMS}"
-    return made
+            text = json.dumps(json.loads(Path(text).read_text(encoding="utf-8")) | {"file": text})
+        if text:
+            parse(text).build(1, 1.0)
+    except Exception as error:
+        raise ValueError(f"{error}; write {FORMS}") from None
+    return text
+
+
+@functools.lru_cache(maxsize=8)
+def build(text: str, hosts: int, beta: float) -> _core.Topology | None:
+    """Returns the topology of hosts with this time per byte on their links; None for "".
+
+    Raises ValueError if the topology cannot be used, or has too few hosts.
+    """
+    if not text:
+        return None
+    refuse_unread("RINGCOMM_TOPOLOGY", text)
+    try:
+        return parse(text).build(hosts, beta)
+    except ValueError as error:
+        raise ValueError(f"RINGCOMM_TOPOLOGY: {error}") from None
 
 
 def parse(text: str) -> Topology:
-    """Parses the text that `read` returned. Raises ValueError if the topology cannot be used."""
-    if text.startswith(_UNREAD):
-        raise ValueError(text.removeprefix(_UNREAD))
-    return _parsed(text)
-
-
-def _parsed(text: str) -> Topology:
+    """Parses a text that `read` returned. Raises ValueError if it is no topology."""
     if text.startswith("{"):
         document = json.loads(text)
         return Topology(document["file"], graph(document))
@@ -76,6 +87,8 @@ def torus(head: str, given: Mapping[str, str]) -> Callable[[int, float], _core.T
     if head in ("1d", "2d", "3d"):
         return lambda hosts, beta: _core.Topology.torus(even_shape(hosts, int(head[0])), hop)
     shape = [int(length) for length in head.split("x")]
+    if min(shape) < 1 or math.prod(shape) > MOST_HOSTS:
+        raise ValueError(f"torus:{head} has no possible number of hosts")
 
     def build(hosts: int, beta: float) -> _core.Topology:
         made = _core.Topology.torus(shape, hop)
@@ -117,7 +130,7 @@ def graph(document: Mapping[str, Any]) -> Callable[[int, float], _core.Topology]
             ends = link["between"] if "between" in link else (link["from"], link["to"])
             source, target = (numbers[end] for end in ends)
             kind = kinds.setdefault(link.get("kind", "link"), len(kinds))
-            each = parse_rate(link["rate"]) if "rate" in link else 0.0
+            each = parse_rate(str(link["rate"])) if "rate" in link else 0.0
             links += [(source, target, each, kind), (target, source, each, kind)][: 2 if "between" in link else 1]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the file lacks, or does not define, {error}") from None

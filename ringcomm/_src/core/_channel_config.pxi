@@ -71,8 +71,7 @@ cdef CChannelConfig channel_config(it) except *:
     config.network, config.hosts, config.spin_ns = network_of(it.network), it.hosts, it.spin_ns
     if it.custom_algorithms is not None:
         config.custom_algorithms = <shared_ptr[const CCustomAlgorithms]>(<CustomAlgorithms?>it.custom_algorithms).it
-    if it.topology is not None:
-        config.topology = <shared_ptr[const CTopology]>(<Topology?>it.topology).it
+    config.topology = links_of(it.topology, it.network)
     if it.account is not None:
         config.account = (<Account?>it.account).it
     for given in it.rules:

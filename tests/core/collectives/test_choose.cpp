@@ -240,6 +240,17 @@ void a_topology_counts() {
   CHECK(with.choose(allreduce, "tree", 1 << 18, true).name == "tree");
 }
 
+// A call runs, without contention in its price, if a topology leaves no algorithm for it.
+void a_topology_forbids_no_call() {
+  using enum Collective;
+  Terms many = terms();
+  many.topology = make_torus({16, 726});
+  Chooser chooser(11616, Memory::none, many);
+  CHECK(Menu(alltoall, 11616, {}, kNetwork, many.topology).options("pairwise", 1 << 20, true).empty());
+  const Choice& choice = chooser.choose(alltoall, "pairwise", 1 << 20, true);
+  CHECK(choice.algorithm && choice.name == "pairwise");
+}
+
 // A group's hosts keep their places: four hosts of one rack do not share its uplink, and hosts of
 // four racks do not share one either, but two hosts of each of two racks do.
 void a_group_has_its_hosts() {
@@ -272,6 +283,7 @@ int main() {
   two_levels_are_on_the_menu();
   channels_choose_two_levels();
   a_topology_counts();
+  a_topology_forbids_no_call();
   a_group_has_its_hosts();
   std::puts("choosing: passed");
 }

@@ -210,6 +210,19 @@ void nothing_beats_the_uplink() {
   }
 }
 
+// Checks that hops of a nanosecond cost nanoseconds, also where the latency hides transfers.
+void short_hops_are_cheap() {
+  Network hiding = kNetwork;
+  hiding.between.hidden = hiding.between.alpha;
+  for (const Algorithm& algorithm : algorithms()) {
+    const auto torus = make_torus({8});
+    const double without = price(contended(algorithm, 8, *torus, {}), 1 << 15, {0, 1}, hiding).seconds;
+    torus->hop = 1e-9;
+    const double with = price(contended(algorithm, 8, *torus, {}), 1 << 15, {0, 1}, hiding).seconds;
+    CHECK(with >= without && with <= without + 1e-6);
+  }
+}
+
 bool is_refused(const std::function<void()>& make) {
   try {
     make();
@@ -236,5 +249,6 @@ int main() {
   symmetry_counts_all();
   full_bisection_is_free();
   nothing_beats_the_uplink();
+  short_hops_are_cheap();
   bad_topologies();
 }

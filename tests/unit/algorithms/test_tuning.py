@@ -324,20 +324,45 @@ def test_a_topology_changes_the_choice(tmp_path):
     "text, why",
     [
         ("tree:4", "no topology has this form; write fat-tree"),
-        ("torus:0x4", "torus"),
+        ("torus:0x4", "no possible number of hosts"),
+        ("torus:65536x65536", "no possible number of hosts"),
         ("fat-tree:oversubscription=-1", "oversubscription must be above 0"),
-        ("rails:four", "'rails:four'"),
+        ("fat-tree:rack=inf", "cannot convert float infinity"),
+        ("rails:four", "invalid literal"),
+        ("rails:99999999999", "too large|overflow"),
         ("none.json", "No such file"),
         ("{tmp}/empty.json", "lacks, or does not define, 'hosts'"),
-        ("{tmp}/list.json", "list"),
+        ("{tmp}/list.json", "unsupported operand"),
+        ("{tmp}/rate.json", "'fast' is not a rate"),
     ],
 )
 def test_topologies_that_make_no_sense_are_an_error_on_every_rank(text, why, tmp_path):
-    (tmp_path / "empty.json").write_text("{}")
-    (tmp_path / "list.json").write_text("[]")
-    config = Config.from_environment({"RINGCOMM_TOPOLOGY": text.format(tmp=tmp_path)})
-    with pytest.raises(ValueError, match=f"RINGCOMM_TOPOLOGY: .*{why}"):
-        threads.run(2, lambda comm: comm.barrier(), config=config)
+    for name, document in {
+        "empty": {},
+        "list": [],
+        "rate": {"hosts": ["a", "b"], "links": [{"between": ["a", "b"], "rate": "fast"}]},
+    }.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    text, ran, errors = text.format(tmp=tmp_path), [], []
+    for config in (Config.from_environment({"RINGCOMM_TOPOLOGY": text}), Config(topology=text)):
+        with pytest.raises(ValueError, match=f"RINGCOMM_TOPOLOGY={text}: .*({why})"):
+            threads.run(2, lambda comm: ran.append(comm.rank), config=config)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=why) as raised:
+                config.channel(range(2))
+            errors.append(str(raised.value))
+    assert not ran and len(set(errors)) == 1
+
+
+def test_options_that_name_files_are_texts_and_can_be_read_again(tmp_path):
+    (tmp_path / "torus.json").write_text(json.dumps(FILE_OF_A_TORUS))
+    (tmp_path / "rules.json").write_text('[{"algorithm": "tree"}]')
+    config = Config(topology=str(tmp_path / "torus.json"), tuning_file=str(tmp_path / "rules.json"))
+    assert dataclasses.replace(config) == config
+    assert config.channel(range(16)).topology.hosts == 16 and config.channel(range(2)).rules[0].algorithm == "tree"
+    for name in ("topology", "tuning_file"):
+        with pytest.raises(ValueError, match=f"option {name} must be a text, not 5"):
+            Config(**{name: 5})
 
 
 def test_a_topology_with_too_few_hosts_is_an_error():

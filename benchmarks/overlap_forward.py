@@ -1,12 +1,19 @@
 """Compares steps with overlap_forward=True with steps without, and with DDP on Gloo, between hosts.
 
-    python benchmarks/cluster.py --hosts 2 --rate 200mbit -- python benchmarks/overlap_forward.py \\
-        --rate 200e6 --json benchmarks/results/overlap_forward.json
+    python benchmarks/cluster.py --hosts 2 --rate 200mbit --mtu 9000 -- \\
+        env MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1099511627776 \\
+        python benchmarks/overlap_forward.py --rate 200e6 --json benchmarks/results/overlap_forward.json
+
+The variables make the C library keep freed pages. Else the computation of equal contestants differs
+by up to a half, because some of them get new pages in each step. With packets of 9000 bytes, the
+simulated network takes less time from the cores that compute.
 
 One rank per host, one thread per rank. The batch is so large that computation takes communication
 divided by 0.3, 1 and 3. A time is that of a few steps in a row, on the slowest rank; contestants
 take turns. "alone" computes without communication. The bound of a step is the larger of "alone" and
-the time of an all-reduce of all gradients.
+the time of an all-reduce of all gradients. It cannot be reached: the gradients that the forward
+pass uses first are ready last. So one step of "alone" is recorded, and `ringcomm advise` predicts
+from it the step on a machine where communication takes no time from computation.
 """
 
 from __future__ import annotations
@@ -30,6 +37,8 @@ from training_models import GPT, resnet18
 
 import ringcomm.torch as hvd
 from ringcomm._src.cli.measured import now, take_turns
+from ringcomm._src.cli.step_model import Step
+from ringcomm._src.cli.step_model import overlap_forward as predicted
 
 STEPS = 3  # in a row
 
@@ -70,6 +79,32 @@ class Contestant:
         self._optimizer.zero_grad()
         self._loss(self._model(data[0]), data[1]).backward()
         self._optimizer.step()
+
+    def recorded(self, data: Data) -> Step:
+        """Returns the times of one step, and the time at which each gradient is ready."""
+        parameters = list(self._model.parameters())  # in the order of use, in these models
+        ready: dict[torch.Tensor, float] = {}
+
+        def note(parameter: torch.Tensor) -> None:
+            ready[parameter] = time.perf_counter()
+
+        hooks = [parameter.register_post_accumulate_grad_hook(note) for parameter in parameters]
+        begun = time.perf_counter()
+        self._optimizer.zero_grad()
+        loss = self._loss(self._model(data[0]), data[1])
+        forward = time.perf_counter()
+        loss.backward()
+        backward = time.perf_counter()
+        self._optimizer.step()
+        end = time.perf_counter()
+        for hook in hooks:
+            hook.remove()
+        return Step(
+            forward=forward - begun + end - backward,
+            backward=backward - forward,
+            sizes=tuple(4 * p.numel() for p in parameters),
+            ready=tuple(ready[p] - forward for p in parameters),
+        )
 
     def timed(self, world: Any, data: Data, _turn: int) -> float:
         world.Barrier()
@@ -148,12 +183,17 @@ def main() -> None:
 
             works["all-reduce"] = all_reduce
             found = take_turns(world, works, options.turns, 0, uncounted=1)
+            step = made["alone"].recorded(data)
+            step = step.slower(statistics.median(found["alone"]) / step.seconds)
             if world.rank == 0:
                 middle = {one: statistics.median(times) for one, times in found.items()}
                 bound = max(middle["alone"], middle["all-reduce"])
+                rate = middle["all-reduce"] / (4 * count)
+                possible = predicted(step, lambda _, nbytes, rate=rate: nbytes * rate)
                 print(
                     f"{name:4} ratio {ratio:3}: "
                     + ", ".join(f"{one} {took:.3f} s" for one, took in middle.items())
+                    + f", predicted {possible:.3f} s"
                     + f"; overlap_forward / bound {middle['overlap_forward'] / bound:.3f}",
                     flush=True,
                 )
@@ -165,6 +205,7 @@ def main() -> None:
                         "rate": options.rate,
                         "batch": batch,
                         "elements": count,
+                        "predicted": possible,
                         "seconds": found,
                         "date": now(),
                         "machine": machine(),

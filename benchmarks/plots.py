@@ -6,10 +6,12 @@ method_plots.py has those of compression and relaxed synchronisation.
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from measure import mpi_name, ratio
 from plot_styles import (
@@ -151,6 +153,39 @@ def plot_training(results: Sequence[Result], file: Path) -> None:
         loc="upper right",
     )
     figure.savefig(file)
+
+
+def plot_overlap(results: Sequence[Result], file: Path) -> None:
+    """Plots steps of overlap_forward.py as multiples of their bound; a panel for each network.
+
+    Results are in the order of the panels and of the bars.
+    """
+    contestants = {"overlap_forward": RINGCOMM, "ringcomm": BLUE, "DDP, Gloo": ORANGE}
+    networks = Counter((one["hosts"], one["rate"]) for one in results)
+    most = max(networks.values())
+    figure = make_figure(8.0, 4.6)
+    panels = figure.subplots(1, len(networks), sharex=True, squeeze=False)[0]
+    for panel, network in zip(panels, networks, strict=True):
+        own = [one for one in results if (one["hosts"], one["rate"]) == network]
+        for group, one in enumerate(own):
+            seconds = {name: statistics.median(times) for name, times in one["seconds"].items()}
+            bound = max(seconds["alone"], seconds["all-reduce"])
+            for line, (name, color) in enumerate(contestants.items()):
+                y = group + (line - 1) * 0.25
+                panel.barh(y, seconds[name] / bound, 0.23, color=color)
+                panel.text(seconds[name] / bound + 0.02, y, f"{seconds[name] / bound:.2f}", va="center", fontsize=7)
+            panel.plot([one["predicted"] / bound] * 2, [group - 0.4, group + 0.4], color=BLACK, linewidth=1.5)
+        panel.set_yticks(range(len(own)), [f"{one['model']} {one['ratio']:g}" for one in own], fontsize=8)
+        panel.set_ylim(most - 0.5, -0.5)
+        panel.set_title(f"{network[0]} hosts, {network[1] / 1e6:g} Mbit/s", fontsize=10)
+        panel.axvline(1.0, color="grey", linestyle=":")
+        panel.set_xlim(0, 2.4)
+    panels[0].set_ylabel("model, time of all-reduce / time of computation", fontsize=9)
+    panels[len(panels) // 2].set_xlabel("time of a step, × the longer of computation and all-reduce", fontsize=9)
+    handles = [Patch(color=color) for color in contestants.values()] + [Line2D([], [], color=BLACK)]
+    labels = ["overlap_forward=True", "without", "DDP, Gloo", "predicted, cores not shared"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
+    figure.savefig(file, dpi=100)
 
 
 def plot_collectives(results: Sequence[Result], file: Path) -> None:

@@ -20,6 +20,7 @@ import measure  # noqa: E402
 import plots  # noqa: E402
 import timeline_plots  # noqa: E402
 from host_allreduce import MOST, PEERS, failing  # noqa: E402
+from machine_table import machine_rows  # noqa: E402
 from published_tables import deficiency_table, fugaku_table, nccl_table, summary_table, swing_table, table  # noqa: E402
 from torch_distributed import ITSELF, OPTIMIZER, OURS, added  # noqa: E402
 
@@ -88,6 +89,11 @@ def host_tables() -> Iterator[str]:
             share = statistics.median(loop) / statistics.median(seconds["shared"]) if loop else 0
             rows.append([*cells, micro(loop) if loop else "", f"{share:.2f}" if loop else ""])
         yield from ["", title(one), "", *table(heads, rows)]
+
+
+def machines_table() -> Iterator[str]:
+    heads, *rows = machine_rows()
+    yield from table(heads, rows)
 
 
 def host_failing() -> Iterator[str]:
@@ -263,20 +269,27 @@ def sparse_table() -> Iterator[str]:
     yield from ["", *table(["rows", "sparse (ms)", "`sparse_as_dense=True` (ms)"], rows)]
 
 
-def overlap_table() -> Iterator[str]:
+def overlap_results() -> list[Result]:
     found = measure.read(measure.RESULTS / "overlap_forward.json")["results"]
+    return sorted(found, key=lambda one: (one["hosts"], -one["rate"], one["model"], one["ratio"]))
+
+
+def overlap_table() -> Iterator[str]:
+    found = overlap_results()
     yield from machine(found)
     rows = []
     for one in found:
         seconds = {name: statistics.median(times) for name, times in one["seconds"].items()}
-        compute, send, ours = seconds["alone"], seconds["all-reduce"], seconds["overlap_forward"]
+        seconds["predicted"] = one["predicted"]
+        longer = max(seconds["alone"], seconds["all-reduce"])
         link = f"{one['hosts']} × {one['rate'] / 1e6:g} Mbit/s"
-        names = ("alone", "all-reduce", "overlap_forward", "ringcomm", "DDP, Gloo")
-        rows.append(
-            [one["model"], link, *(f"{seconds[name] * 1e3:.0f}" for name in names), f"{ours / max(compute, send):.2f}"]
-        )
-    heads = ["model", "hosts", "computation (ms)", "all-reduce (ms)", "overlap_forward (ms)", "without (ms)"]
-    yield from ["", *table([*heads, "DDP, Gloo (ms)", "× the longer of the first two"], rows)]
+        names = ("alone", "all-reduce", "predicted", "overlap_forward", "ringcomm", "DDP, Gloo")
+        times = [f"{seconds[name] * 1e3:.0f}" for name in names]
+        shares = [f"{seconds['overlap_forward'] / under:.2f}" for under in (longer, seconds["predicted"])]
+        rows.append([one["model"], link, *times, *shares])
+    heads = ["model", "hosts", "computation (ms)", "all-reduce (ms)", "predicted (ms)", "overlap_forward (ms)"]
+    heads += ["without (ms)", "DDP, Gloo (ms)", "× the longer of the first two", "× predicted"]
+    yield from ["", *table(heads, rows)]
 
 
 def advise_table(name: str) -> Iterator[str]:
@@ -449,6 +462,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "torch-distributed": torch_distributed_tables,
     "ddp-network": ddp_network_table,
     "training": training_table,
+    "machines": machines_table,
     "models": models_table,
     "peers": peers_table,
     "sparse": sparse_table,
@@ -491,6 +505,7 @@ def draw() -> None:
             plots.plot_host(host, images / f"{name}.png")
     if collectives := results("collectives"):
         plots.plot_collectives(collectives, images / "collectives.png")
+    plots.plot_overlap(overlap_results(), images / "overlap-forward.png")
     if models := results("training"):
         plots.plot_training(models, images / "training.png")
     for shape in ("4x1", "8x1", "4x2"):

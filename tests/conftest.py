@@ -22,7 +22,8 @@ STARTERS = {"mpi_case", "launching", "script_checks"}  # modules with functions 
 # Tests in which the MPI only starts the ranks, which then use the memory of one host. `make test`
 # runs them, `make test-openmpi` does not.
 ONE_MPI = [
-    *("bindings/horovod_scripts", "bindings/scripts", "gpu", "ranks/test_docstring_examples.py"),
+    *("bindings/conformance", "bindings/horovod_scripts", "bindings/scripts", "bindings/torch/test_torch_elastic.py"),
+    *("gpu", "ranks/test_docstring_examples.py"),
     *("ranks/test_examples.py", "unit/algorithms/test_tuning.py", "unit/base", "unit/cli", "unit/decentralized"),
     *(
         "unit/test_benchmarks.py",
@@ -38,14 +39,15 @@ TESTS = Path(__file__).resolve().parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests of each module that imports a module of `STARTERS` or a part of one.
 
-    Those of `ONE_MPI` get another mark.
+    Those of `ONE_MPI`, and tests without ranks, get another mark.
     """
     for item in items:
         values = vars(item.module).values() if isinstance(item, pytest.Function) else ()
         names = {getattr(value, name, None) for value in values for name in ("__module__", "__name__")}
         if names & STARTERS:
             item.add_marker(pytest.mark.mpi)
-        if any(item.path.is_relative_to(TESTS / name) for name in ONE_MPI):
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("ranks") == 0 or any(item.path.is_relative_to(TESTS / name) for name in ONE_MPI):
             item.add_marker(pytest.mark.one_mpi)
 
 

@@ -25,7 +25,7 @@ def variables(**more: str) -> dict[str, str]:
     return standin | nccl | {"PYTHONPATH": str(HERE)} | more
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("ranks", [*(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 2)), 3])
 def test_api(ranks: int, tmp_path: Path) -> None:
     result = mpi_case.run(ranks, in_cases, SEEDS[ranks], str(tmp_path), variables=variables(), alone=True)
     assert f"{ranks} ranks, arrays of " in result.text

@@ -61,7 +61,7 @@ def judge_for(name: str) -> Judge:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if "keras" in name else []) for name in JUDGES]
+    "name", [pytest.param(name, marks=[] if name == "tensorflow" else pytest.mark.slow) for name in JUDGES]
 )
 def test_drawn_scripts(name: str) -> None:
     """Runs the same scripts each time."""

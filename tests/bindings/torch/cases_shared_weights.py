@@ -37,16 +37,18 @@ def case_hogwild():
 def case_hogwild_trains_a_model():
     torch.manual_seed(hvd.rank())
     net = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
+
+    def loss_of(x):
+        return (net(x) - x[:, :1]).square().mean()
+
+    many = torch.randn(1000, 6, generator=torch.Generator().manual_seed(0))
+    before = float(loss_of(many))  # each rank's: a rank that is late finds weights that others have trained
     with hvd.Hogwild(torch.optim.Adam(net.parameters(), lr=0.01), model=net) as optimizer:
-        losses = []
         for _ in range(60):
-            x = torch.randn(16, 6)
             optimizer.zero_grad()
-            loss = (net(x) - x[:, :1]).square().mean()
-            loss.backward()
+            loss_of(torch.randn(16, 6)).backward()
             optimizer.step()
-            losses.append(loss.item())
-    assert np.mean(losses[-10:]) < np.mean(losses[:10])
+    assert float(loss_of(many)) < 0.8 * before
     same_bits([*net.parameters(), net[1].running_mean])
 
 

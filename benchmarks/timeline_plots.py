@@ -111,7 +111,7 @@ def plot_overlap(document: dict[str, Any], file: Path) -> None:
         length = (begins[2] - begins[0]) / 2
 
         def of_step(row: Row, program: Sequence[float] = steps_of(rows), backwards: Sequence[float] = backwards) -> str:
-            """Returns the colour of the step whose gradients or passes these are."""
+            """Returns the colour of the step to which these gradients or passes belong."""
             starts = program if row[0] == "program" else backwards
             count = sum(start <= row[2] + 1 for start in starts)
             return (GREY, BLUE, ORANGE, GREY)[min(count, 3)]

@@ -19,6 +19,7 @@ from ringcomm._src.base.arguments import integer, nearest
 from ringcomm._src.base.sizes import parse_size
 from ringcomm._src.config import horovod_options, rules, topologies
 from ringcomm._src.config.option_values import (
+    is_unread,
     parse_cores,
     parse_flag,
     parse_gpu_route,
@@ -347,7 +348,7 @@ class Config:
             notes = []
             for name in shared:
                 others = [r for r, config in enumerate(all_configs) if getattr(config, name) != getattr(first, name)]
-                if others:
+                if others and not is_unread(getattr(first, name)):  # channel() raises the reason
                     notes.append(
                         f"{name} = {getattr(first, name)!r:.80} (ranks {', '.join(map(str, others))} had other values)"
                     )

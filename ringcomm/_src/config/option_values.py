@@ -76,7 +76,7 @@ def read_or_reason(text: str, read: Callable[[str], str]) -> str:
     Options are read before the ranks exchange them. An error on one rank would leave the others
     waiting.
     """
-    if text.startswith(_UNREAD):
+    if is_unread(text):
         return text
     try:
         return read(text)
@@ -84,7 +84,12 @@ def read_or_reason(text: str, read: Callable[[str], str]) -> str:
         return f"{_UNREAD}{text}: {error}"
 
 
+def is_unread(text: object) -> bool:
+    """Returns whether a value of an option is the reason why it cannot be used."""
+    return isinstance(text, str) and text.startswith(_UNREAD)
+
+
 def refuse_unread(variable: str, text: str) -> None:
     """Raises ValueError, on every rank, if `text` has the reason why an option cannot be used."""
-    if text.startswith(_UNREAD):
+    if is_unread(text):
         raise ValueError(f"{variable}={text.removeprefix(_UNREAD)}")

@@ -354,6 +354,17 @@ def test_topologies_that_make_no_sense_are_an_error_on_every_rank(text, why, tmp
     assert not ran and len(set(errors)) == 1
 
 
+def test_a_bad_topology_of_rank_0_alone_is_the_same_error_on_every_rank(caplog):
+    configs = [Config(topology="tree:4"), Config(), Config(topology="torus:2d")]
+    errors = set()
+    for rank, config in enumerate(configs):
+        with pytest.raises(ValueError, match="RINGCOMM_TOPOLOGY=tree:4: no topology has this form") as raised:
+            config.agreed(configs, rank).channel(range(3))
+        errors.add(str(raised.value))
+    assert len(errors) == 1 and not caplog.records
+    assert [config.agreed(configs[::-1], 2).topology for config in configs] == ["torus:2d"] * 3
+
+
 def test_options_that_name_files_are_texts_and_can_be_read_again(tmp_path):
     (tmp_path / "torus.json").write_text(json.dumps(FILE_OF_A_TORUS))
     (tmp_path / "rules.json").write_text('[{"algorithm": "tree"}]')

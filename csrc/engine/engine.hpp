@@ -100,7 +100,9 @@ class Plan {
  public:
   Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
   ~Plan();
-  void begin();  // begins a step and its agreement. Throws Error(invalid) while a step is in progress
+  // Begins a step, and its agreement if PlanRun::overlaps(); otherwise finish() begins the
+  // agreement. Throws Error(invalid) while a step is in progress.
+  void begin();
   // Returns whether a bucket's stretches (PlanBucket) may be stored separately. If not, they are
   // contiguous, from the address of the first one on.
   bool takes_stretches(std::size_t bucket) const;
@@ -127,6 +129,8 @@ class Plan {
   void close();  // throws Error(invalid) while a step is in progress
 
  private:
+  void submit();
+
   std::shared_ptr<Engine::State> engine_;
   std::shared_ptr<NamedSet> set_;
   std::shared_ptr<PlanRun> run_;

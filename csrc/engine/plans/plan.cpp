@@ -26,7 +26,8 @@ std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<P
   auto channel = std::make_unique<Channel>(context.transport, target->ranks, target->me,
                                            context.tags.of_plan(target->tags, static_cast<int>(stream)),
                                            std::move(node), slot, context.config.channel);
-  const auto run = std::make_shared<PlanRun>(target->in_flight, std::move(shape), stream, std::move(channel), steps);
+  const auto run = std::make_shared<PlanRun>(target->in_flight, std::move(shape), stream, std::move(channel), steps,
+                                             context.config.own_core);
   plans.open(run);
   return std::make_shared<Plan>(state_, target, run);
 }
@@ -57,11 +58,16 @@ void Plan::begin() {
       input.parts.push_back(std::make_shared<Operation>(step->name));
   }
   step->parts = input.parts;
+  if (run_->overlaps()) submit();
+}
+
+void Plan::submit() {
+  PlanInput& input = run_->input;
   try {
-    engine_->submit(set_->id, {&step, 1});
+    engine_->submit(set_->id, {&input.step, 1});
   } catch (...) {
     input.begun = false;
-    step->conclude(std::current_exception());
+    input.step->conclude(std::current_exception());
     throw;
   }
 }
@@ -79,6 +85,7 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place) {
     throw invalid("'", run_->name(), "' has ", input.buckets.size(), " buckets, but no bucket ", bucket);
   input.buckets[bucket].place = std::move(place);
   input.filled[bucket].store(1, std::memory_order_release);
+  if (!run_->overlaps()) return;
   engine_->worker->wake();
   engine_->worker->help();  // without a thread, the worker runs only in turns like this one
 }
@@ -94,8 +101,9 @@ std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
       throw invalid("'", shape.name, "': bucket ", bucket, " is on a device: call ready() before finish()");
   }
   input.present = std::move(present);
-  input.begun = false;
   input.filled.back().store(1, std::memory_order_release);
+  if (!run_->overlaps()) submit();
+  input.begun = false;
   engine_->worker->wake();
   return input.step;
 }

@@ -151,6 +151,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
             link, own_config.agreed([options for _, options, *_ in hellos], link.rank), hellos[0][3]
         )
         self._cores = self._bind([hellos[rank][4] for rank in link.topology.host])
+        self._own_core = self._cores > 1  # the worker's thread shares no core with callers
         self.custom_algorithms = CustomAlgorithms()
         if self.config.algorithm:
             self.custom_algorithms.agree_on_default(self.config.algorithm, self.rank, self.size, link.exchange)
@@ -199,7 +200,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         config = config._replace(account=queued)
         self._queued = _core.Channel(link.queued, peers, self.rank, 0, link.tags, self._node, QUEUED_SLOT, config)
         self._queue = _core.Queue(link.worker, self._queued)
-        self._messages = open_messages(link, self._node, config.spin_ns, self._cores > 1, self.config, messages)
+        self._messages = open_messages(link, self._node, config.spin_ns, self._own_core, self.config, messages)
         for channel in (self._channel, self._queued, self._messages):
             channel.watch(processes, link.rank_of)
         self._last_submitted: _core.Operation | None = None

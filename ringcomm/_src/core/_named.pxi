@@ -16,6 +16,7 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
     cdef cppclass CEngineConfig "ringcomm::EngineConfig":
         size_t fusion_bytes, cache_capacity
         double stall_warn_seconds, stall_fail_seconds
+        cbool own_core
         CChannelConfig channel
     cdef cppclass COperationState "ringcomm::OperationState"(COperation):
         pass
@@ -65,11 +66,12 @@ cdef class Engine:
     cdef shared_ptr[CEngine] it
     cdef shared_ptr[CWorker] worker
 
-    def __init__(self, Worker worker not None, Transport transport not None, config: ChannelConfig):
+    def __init__(self, Worker worker not None, Transport transport not None, config: ChannelConfig, bint own_core):
         cdef CEngineConfig c
         options = config.options
         c.fusion_bytes, c.cache_capacity = options.fusion_bytes, options.cache_capacity
         c.stall_warn_seconds, c.stall_fail_seconds = options.stall_warn_seconds, options.stall_fail_seconds
+        c.own_core = own_core
         c.channel = channel_config(config)
         self.worker = worker.it
         self.it = make_shared[CEngine](worker.it, transport.it, c)

@@ -51,7 +51,7 @@ class Session:
         if self.config.stats:
             accounts.report_at_end()
         engine_config = self.config.channel(self.host_of, self.custom_algorithms.table, self.ledger.accounts[0])
-        self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
+        self.engine = _core.Engine(link.worker, link.another_transport(), engine_config, self.comm._own_core)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
         self.has_its_sets = False  # False if init() raised for its process sets

@@ -58,8 +58,9 @@ def DistributedOptimizer(
 
     Use it in place of ``optimizer``, and call ``step()`` equally often on all ranks.
 
-    Gradients are reduced while backward computes them. To read ``.grad`` (a norm, a copy), call
-    ``synchronize()`` first: until then ``.grad`` is this rank's gradient or the reduced one.
+    Gradients are reduced while backward computes them, or in ``step()`` if all ranks are on one
+    host with one core each, where an overlap saves no time. To read ``.grad`` (a norm, a copy),
+    call ``synchronize()`` first: until then ``.grad`` is this rank's gradient or the reduced one.
 
     A parameter without a gradient on some ranks counts as zeros there. A parameter without a
     gradient on all ranks keeps ``grad`` unchanged, usually None, so the optimizer skips it as in a

@@ -87,6 +87,7 @@ int main(int argc, char** argv) {
     for (int size = 1; size <= 6; ++size) {
       EngineConfig config;
       if (trial % 2) config.fusion_bytes = 100, config.cache_capacity = 3, config.channel.node_segment_bytes = 1024;
+      config.own_core = trial % 4 < 2;
       for (const bool on_host : {false, true})
         unequal_steps(size, true, on_host, trial * 10 + static_cast<std::uint64_t>(size), config);
     }

@@ -3,6 +3,7 @@
 #include "engine_ranks.hpp"
 
 using namespace ringcomm;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -80,7 +81,7 @@ void plans(int size, std::uint64_t seed) {
 
 // Stores the stretches of a bucket where each step chooses: in this rank's arena, elsewhere, or
 // contiguously.
-void stretches(int size, bool shared, std::uint64_t seed) {
+void stretches(int size, bool shared, bool own_core, std::uint64_t seed) {
   const std::vector<std::size_t> counts{70'000, 16, 40'000, 320};
   const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   const auto hub = make_threads_hub(size);
@@ -88,7 +89,9 @@ void stretches(int size, bool shared, std::uint64_t seed) {
   std::barrier end(size);
   on_ranks(size, [&](int rank) {
     const auto& node = nodes[static_cast<std::size_t>(rank)];
-    Rank r(hub, rank, size, {}, true, shared ? node : nullptr);
+    EngineConfig config;
+    config.own_core = own_core;
+    Rank r(hub, rank, size, config, true, shared ? node : nullptr);
     Random random(seed + static_cast<std::uint64_t>(rank));
     const auto plan = r.engine->make_plan(0, "model", {{DType::int32, all, nullptr, counts}}, Op::sum, {}, {}, 0,
                                           shared ? node : nullptr, 3);
@@ -96,6 +99,7 @@ void stretches(int size, bool shared, std::uint64_t seed) {
     CHECK(plan->takes_stretches(0) == apart);
     std::vector<std::int32_t> whole(all), elsewhere(all);
     const std::uint64_t arena = node->allocate(all * sizeof(std::int32_t));
+    const bool overlaps = own_core || !apart;
     for (int step = 0; step < 12; ++step) {
       std::vector<std::int32_t*> where;
       std::size_t first = 0;
@@ -109,6 +113,13 @@ void stretches(int size, bool shared, std::uint64_t seed) {
         plan->place(0, i, where.back());
       }
       if (below(random, 2)) plan->ready(0);
+      if (step == 0) {  // alone, a bucket that is ready runs only if buckets overlap
+        plan->ready(0);
+        end.arrive_and_wait();
+        for (int i = 0; overlaps && !plan->bucket_done(0) && i < 60'000; ++i) std::this_thread::sleep_for(1ms);
+        CHECK(plan->bucket_done(0) == overlaps);
+        end.arrive_and_wait();
+      }
       CHECK(!r.outcome(plan->finish({})));
       for (std::size_t i = 0; i < counts.size(); ++i)
         check_data({where[i], where[i] + counts[i]}, size * (size - 1) / 2 + step * size);
@@ -165,7 +176,8 @@ void queues(int size, bool threaded) {
 int main() {
   for (const int size : {1, 2, 3, 5}) plans(size, 11);
   for (const int size : {1, 2, 3, 5}) {
-    for (const bool shared : {false, true}) stretches(size, shared, 21);
+    for (const bool shared : {false, true}) stretches(size, shared, true, 21);
+    stretches(size, true, false, 22);
   }
   for (const int size : {1, 2, 4}) queues(size, true);
   queues(2, false);

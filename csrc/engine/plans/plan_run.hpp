@@ -42,8 +42,8 @@ class PlanRun {
   const std::string& name() const { return shape_.name; }
   const Descriptor& signature() const { return signature_; }
   // Returns whether buckets run before finish(), while the program computes the next ones. If this
-  // host reduces them in memory, and the worker shares the program's core, that would only interrupt
-  // the program.
+  // host reduces them in memory, and the worker shares the program's core, that would only
+  // interrupt the program.
   bool overlaps() const { return overlaps_; }
   std::size_t stream() const { return stream_; }
   std::uint64_t steps() const { return steps_.load(); }  // completed

@@ -8,7 +8,8 @@
                   Communicator.allreduce in place, 50 calls
 
 A time is the slowest rank's, of the work alone: starting and stopping the timeline, which writes
-the file, is not timed. Ratios of medians have a 95 % bootstrap interval.
+the file, is not timed. `--last N`: the file keeps only the newest events, N to 2 N. Ratios of
+medians have a 95 % bootstrap interval.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def ordered(nbytes: int) -> Work:
 
 
 def main() -> None:
-    options, world = start(__doc__, 60)
+    options, world = start(__doc__, 60, {"last": 0})
     works = {
         "training": training(),
         "gradients": gradients(),
@@ -77,7 +78,7 @@ def main() -> None:
             rng.shuffle(kinds)
             for kind in kinds:
                 if kind == "on":
-                    hvd.start_timeline(f"{folder}/timeline.json")
+                    hvd.start_timeline(f"{folder}/timeline.json", last=options.last)
                 for name, work in works.items():
                     times[f"{name}, {kind}"].append(timed(world, work, 0))
                 if kind == "on":

@@ -233,6 +233,7 @@ class Config:
         "HOROVOD_TIMELINE_MARK_CYCLES",
         own=True,
     )
+    timeline_last: int = _option(0, "the timeline keeps only its newest N to 2 N events; 0: all", own=True)
     stats: bool = _option(False, "include times in ringcomm.stats(), and print rank 0's statistics when it ends")
     log_level: str = _option(
         "warning", "level of the Python logger 'ringcomm'", "HOROVOD_LOG_LEVEL", parse=parse_level, own=True

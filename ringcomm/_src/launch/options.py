@@ -171,6 +171,9 @@ def _add_engine(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--timeline-mark-cycles", action=argparse.BooleanOptionalAction, help="mark rounds of agreement in it"
     )
+    group.add_argument(
+        "--timeline-last", type=not_negative, metavar="N", help="keep only its newest events, N to 2 N; 0: all"
+    )
     group.add_argument("--no-stall-check", action="store_true", default=None, help="never report stalled operations")
     group.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
     group.add_argument("--stall-check-warning-time-seconds", type=not_negative, metavar="SECONDS")

@@ -31,6 +31,7 @@ SETTINGS = (
     Setting("cache_capacity", "RINGCOMM_CACHE_CAPACITY"),
     Setting("timeline_filename", "RINGCOMM_TIMELINE"),
     Setting("timeline_mark_cycles", "RINGCOMM_TIMELINE_MARK_CYCLES", _flag),
+    Setting("timeline_last", "RINGCOMM_TIMELINE_LAST"),
     Setting("stall_check_warning_time_seconds", "RINGCOMM_STALL_WARN_SECONDS"),
     Setting("stall_check_shutdown_time_seconds", "RINGCOMM_STALL_FAIL_SECONDS"),
     Setting("log_level", "RINGCOMM_LOG_LEVEL", str.lower),

@@ -105,7 +105,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     _session = Session(_link(comm, config.mpi_threads), config)
     global_process_set.consist_of(comm)
     _free_ended_links()
-    timeline.start_if_configured(config.timeline, _session.rank, config.timeline_mark_cycles)
+    timeline.start_if_configured(config, _session.rank)
     if _session.rank == 0:
         horovod_options.log_ignored(os.environ)
     _session.add_sets(sets)
@@ -379,7 +379,7 @@ def mpi_threads_supported() -> bool:
     return session().worker.threaded
 
 
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+def start_timeline(file_path: str, mark_cycles: bool = False, last: int = 0) -> None:
     """Starts to write a timeline of operations, in the format of Chrome's trace viewer.
 
     Parameters
@@ -388,11 +388,13 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         File that rank 0 writes; if it contains ``{rank}``, every rank writes a separate file.
     mark_cycles : bool
         Mark each round in which ranks agree on the named operations that are ready.
+    last : int
+        The file keeps only the newest events, `last` to 2 `last` of them; 0: all.
 
     Raises
     ------
     ValueError
-        Ringcomm is not initialised, or a timeline is already being written.
+        Ringcomm is not initialised, a timeline is already being written, or `last` is negative.
     OSError
         The file cannot be written.
 
@@ -405,7 +407,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     >>> y = ringcomm.allreduce(np.ones(2), name="gradient")
     >>> ringcomm.stop_timeline()
     """
-    timeline.start(file_path, rank(), mark_cycles)
+    timeline.start(file_path, rank(), mark_cycles, last)
 
 
 def stop_timeline() -> None:

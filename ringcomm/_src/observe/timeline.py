@@ -1,19 +1,24 @@
 """Writes the events of this process as a Chrome trace, for Perfetto or chrome://tracing.
 
 A background thread moves events from the core to the file. ``ringcomm.start_timeline`` and the
-option ``timeline`` start it.
+option ``timeline`` start it. With a limit, the file keeps only the newest events: a flight record.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+from ringcomm._src.base.arguments import integer
+from ringcomm._src.config.config import Config
 from ringcomm._src.core import _core
 from ringcomm._src.observe.events import Listener
 
@@ -28,19 +33,17 @@ class TraceFile:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         self._end = os.pwrite(self._file, b"[", 0)
-        self._first = True
-        self.write([])
+        self._separator = b"\n"
+        self.append(b"")
 
-    def write(self, events: Sequence[str]) -> None:
-        """Appends events, each in JSON."""
-        self.append(",\n".join(events).encode())
+    def append(self, text: bytes, ending: bytes = b"") -> None:
+        """Appends events in JSON that are separated by commas, then the event `ending`.
 
-    def append(self, text: bytes) -> None:
-        """Appends events in JSON that are separated by commas."""
+        The next call overwrites `ending`, so no call may have a shorter one than the call before.
+        """
         if text:
-            text = (b"\n" if self._first else b",\n") + text
-            self._first = False
-        data = memoryview(text + self._CLOSING)
+            text, self._separator = self._separator + text, b",\n"
+        data = memoryview(text + (self._separator + ending if ending else b"") + self._CLOSING)
         offset, end = self._end, self._end + len(text)
         while data:
             written = os.pwrite(self._file, data, offset)
@@ -51,21 +54,99 @@ class TraceFile:
         os.close(self._file)
 
 
+Note = tuple[str, dict[str, Any]]  # name of the row, "" for none; an event of Python, or metadata
+
+
+class Batch(NamedTuple):
+    """Events that are written together."""
+
+    events: Sequence[_core.TraceEvents]
+    notes: Sequence[Note]
+
+    def size(self) -> int:
+        return sum(map(len, self.events)) + len(self.notes)
+
+
+class EventFile:
+    """The file of a process: its metadata, and all its events or only the newest ones.
+
+    With a limit `last`, a write that would exceed 2 `last` events replaces the file by a new one,
+    which has the newest batches of at least `last` events. So each event is written at most twice
+    on average, and the path always names a complete file.
+    """
+
+    def __init__(self, path: str, rank: int, mark_cycles: bool = False, last: int = 0) -> None:
+        self._path, self._rank, self._mark_cycles = os.path.realpath(path), rank, mark_cycles
+        self._last = last or math.inf
+        self._kept: deque[Batch] = deque()  # the file's batches; empty without a limit
+        self._size = 0  # events in the file
+        self._open(path)
+
+    def _open(self, path: str) -> None:
+        self._file, self._text = TraceFile(path), _core.TraceText(self._rank, self._mark_cycles)
+        process = _metadata("process_name", name=f"rank {self._rank} ({socket.gethostname()})")
+        order = _metadata("process_sort_index", sort_index=self._rank)
+        self._append(Batch([], [("", process), ("", order), ("", _clocks()), *_descriptions(_members)]))
+
+    def write(self, batch: Batch) -> None:
+        self._size += batch.size()
+        if batch.size() and self._last < math.inf:
+            self._kept.append(batch)
+        if self._size <= 2 * self._last:
+            self._append(batch)
+            return
+        while self._size - self._kept[0].size() >= self._last:
+            self._size -= self._kept.popleft().size()
+        replaced, path = self._file, f"{self._path}.new"
+        self._open(path)
+        for kept in self._kept:
+            self._append(kept)
+        os.replace(path, self._path)
+        replaced.close()
+
+    def describe(self, members: Mapping[str, Sequence[str]]) -> None:
+        """Adds the names of each bucket's tensors."""
+        self._append(Batch([], _descriptions(members)))
+
+    def _append(self, batch: Batch) -> None:
+        texts = [self._text.text(events) for events in batch.events]
+        texts += [self._json(row, event) for row, event in batch.notes]
+        texts.append(self._text.text())  # the notes' new rows
+        self._file.append(b",\n".join(filter(None, texts)), self._json("", _clocks()))
+
+    def _json(self, row: str, event: dict[str, Any]) -> bytes:
+        place = {"pid": self._rank, "tid": self._text.row(row) if row else 0}
+        return json.dumps(event | place, ensure_ascii=False).encode(errors="replace")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _metadata(kind: str, /, **arguments: object) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "args": arguments}
+
+
+def _clocks() -> dict[str, Any]:
+    """Returns an event with both clocks: they align the files of several hosts.
+
+    The last event of a file shows when it was written.
+    """
+    return _metadata("clocks", trace_ns=time.monotonic_ns(), unix_ns=time.time_ns())
+
+
+def _descriptions(members: Mapping[str, Sequence[str]]) -> list[Note]:
+    return [(name, _metadata("tensors", name=name, tensors=list(tensors))) for name, tensors in members.items()]
+
+
 class _Writer:
     """A background writer that moves events from the core to a file until it is closed."""
 
-    def __init__(self, path: str, rank: int, mark_cycles: bool) -> None:
-        self._file = TraceFile(path)
-        self._rank = rank
-        self._text = _core.TraceText(rank, mark_cycles)
-        self._pending: list[str] = []  # events from Python
+    def __init__(self, file: EventFile) -> None:
+        self._file = file
+        self._notes: list[Note] = []  # events of Python since the last write
         self._dropped = _core.trace_dropped()
         self._lock = threading.Lock()
         self._end = threading.Event()
-        self._meta("process_name", 0, name=f"rank {rank} ({socket.gethostname()})")
-        self._meta("process_sort_index", 0, sort_index=rank)
-        # The two clocks let tools align the files of several hosts.
-        self._meta("clocks", 0, trace_ns=time.monotonic_ns(), unix_ns=time.time_ns())
         self._listener = Listener()
         self._thread = threading.Thread(target=self._loop, name="ringcomm-timeline", daemon=True)
         self._thread.start()
@@ -76,31 +157,23 @@ class _Writer:
 
     def drain(self) -> None:
         with self._lock:
-            texts = [self._text.text(events) for events in self._listener.take_batches()]
+            events = self._listener.take_batches()
             if (dropped := _core.trace_dropped()) > self._dropped:
                 lost, self._dropped = dropped - self._dropped, dropped
-                fields = f'"ts":{time.monotonic_ns() / 1e3},"pid":{self._rank},"tid":0'
-                self._pending.append(f'{{"name":"{lost} events were lost","cat":"lost","ph":"i","s":"p",{fields}}}')
-            self._file.append(b",\n".join(filter(None, [*texts, ",\n".join(self._pending).encode()])))
-            self._pending = []
-
-    def _meta(self, kind: str, row: int, /, **arguments: object) -> None:
-        self._pending.append(
-            json.dumps({"name": kind, "ph": "M", "pid": self._rank, "tid": row, "args": arguments}, ensure_ascii=False)
-        )
+                event = {"name": f"{lost} events were lost", "cat": "lost", "ph": "i", "s": "p"}
+                self._notes.append(("", event | {"ts": time.monotonic_ns() / 1e3}))
+            notes, self._notes = self._notes, []
+            self._file.write(Batch(events, notes))
 
     def note(self, name: str, begin_ns: int, arguments: Mapping[str, object]) -> None:
+        event = {"name": name, "cat": name, "ph": "X", "args": dict(arguments)}
         times = {"ts": begin_ns / 1e3, "dur": (time.monotonic_ns() - begin_ns) / 1e3}
         with self._lock:
-            row = self._text.row(name)
-            event = {"name": name, "cat": name, "ph": "X", "pid": self._rank, "tid": row, "args": dict(arguments)}
-            self._pending.append(json.dumps(event | times))
+            self._notes.append((name, event | times))
 
     def describe(self, members: Mapping[str, Sequence[str]]) -> None:
         with self._lock:
-            for name, tensors in members.items():
-                self._meta("tensors", self._text.row(name), name=name, tensors=list(tensors))
-            self._file.append(self._text.text())
+            self._file.describe(members)
 
     def close(self) -> None:
         self._listener.close()
@@ -114,23 +187,26 @@ _writer: _Writer | None = None
 _members: dict[str, Sequence[str]] = {}  # bucket of a plan -> its tensors, for timelines started later
 
 
-def start(path: str, rank: int, mark_cycles: bool = False) -> None:
+def start(path: str, rank: int, mark_cycles: bool = False, last: int = 0) -> None:
     """Starts a timeline on rank 0, or on every rank if the path contains ``{rank}``.
 
-    Raises ValueError if a timeline is being written already.
+    `last` above 0: the file keeps only the newest events, `last` to 2 `last`.
+
+    Raises ValueError if `last` is negative or a timeline is being written already.
     """
     global _writer
+    if integer("start_timeline: last", last) < 0:
+        raise ValueError(f"start_timeline: last must be at least 0, not {last}")
     if _writer is not None:
         raise ValueError("a timeline is already being written; call stop_timeline() first")
     if "{rank}" in path or rank == 0:
-        _writer = _Writer(path.replace("{rank}", str(rank)), rank, mark_cycles)
-        _writer.describe(_members)
+        _writer = _Writer(EventFile(path.replace("{rank}", str(rank)), rank, mark_cycles, last))
 
 
-def start_if_configured(path: str, rank: int, mark_cycles: bool) -> None:
-    """Starts the timeline of the options, unless `path` is "" or a timeline is being written."""
-    if path and _writer is None:
-        start(path, rank, mark_cycles)
+def start_if_configured(config: Config, rank: int) -> None:
+    """Starts the timeline of the options, if they name a file and no timeline is being written."""
+    if config.timeline and _writer is None:
+        start(config.timeline, rank, config.timeline_mark_cycles, config.timeline_last)
 
 
 def stop() -> None:

@@ -92,7 +92,7 @@ def test_horovods_options_become_variables_of_ours():
     options = parse(
         "-np 4 --fusion-threshold-mb 32 --cache-capacity 7 --timeline-filename t.json --timeline-mark-cycles"
         " --stall-check-warning-time-seconds 9 --stall-check-shutdown-time-seconds 99 --log-level DEBUG"
-        " --thread-affinity 0,1"
+        " --thread-affinity 0,1 --timeline-last 9"
         " -x A=1 -x B= -x PATH --network-interfaces eth0,eth1 --network-interface eth2 --mpi-threads-disable"
         " python train.py --np 9"
     )
@@ -104,6 +104,7 @@ def test_horovods_options_become_variables_of_ours():
         "RINGCOMM_CACHE_CAPACITY": "7",
         "RINGCOMM_TIMELINE": "t.json",
         "RINGCOMM_TIMELINE_MARK_CYCLES": "1",
+        "RINGCOMM_TIMELINE_LAST": "9",
         "RINGCOMM_STALL_WARN_SECONDS": "9",
         "RINGCOMM_STALL_FAIL_SECONDS": "99",
         "RINGCOMM_LOG_LEVEL": "debug",
@@ -208,13 +209,14 @@ def test_the_command_line_wins_over_the_file(tmp_path, monkeypatch):
     file.write_text(  # JSON is also YAML
         '{"params": {"fusion_threshold_mb": 8, "cache_capacity": 5, "cycle_time_ms": 3, "torus_allreduce": true},'
         ' "controller": "gloo", "stall_check": {"enabled": false},'
-        ' "timeline": {"filename": "t.json"}, "autotune": {"enabled": true}}'
+        ' "timeline": {"filename": "t.json", "last": 9}, "autotune": {"enabled": true}}'
     )
     seen = []
     monkeypatch.setattr(ringrun, "run", lambda options: seen.append(options) or 0)
     assert ringrun.main(["-np", "2", "--config-file", str(file), "--fusion-threshold-mb", "9", "true"]) == 0
     (options,) = seen
     assert (options.fusion_threshold_mb, options.cache_capacity, options.timeline_filename) == (9, 5, "t.json")
+    assert options.timeline_last == 9
     assert options.no_stall_check and options.autotune and options.cycle_time_ms == 3
     assert options.torus_allreduce and options.controller == "gloo"
     file.write_text('{"params": {"no_such_option": 8}}')

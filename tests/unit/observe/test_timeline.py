@@ -159,9 +159,10 @@ def test_a_file_is_whole_after_every_write(tmp_path):
     assert load(tmp_path / "t.json") == []
     expected = []
     for count in (0, 1, 0, 3, 2):
-        file.write([json.dumps({"é": len(expected) + i}) for i in range(count)])
-        expected += [{"é": len(expected) + i} for i in range(count)]
-        assert load(tmp_path / "t.json") == expected
+        events = [{"é": len(expected) + i} for i in range(count)]
+        expected += events
+        file.append(",\n".join(map(json.dumps, events)).encode(), b'{"last": 1}')
+        assert load(tmp_path / "t.json") == [*expected, {"last": 1}]
     file.close()
 
 

@@ -31,14 +31,14 @@ def join(rank: int, size: int) -> list[int]:
     _groups = _groups or Groups(comm)
     if _shared is None and comm.config.shared_allocator and comm._node is not None:
         _shared = SharedTensors(comm._node)
-    timeline.start_if_configured(comm.config.timeline, comm.rank, comm.config.timeline_mark_cycles)
+    timeline.start_if_configured(comm.config, comm.rank)
     _rank_of = [0] * size
     for mpi_rank, (torch_rank, _) in enumerate(ranks):
         _rank_of[torch_rank] = mpi_rank
     return _rank_of
 
 
-def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+def start_timeline(file_path: str, mark_cycles: bool = False, last: int = 0) -> None:
     """Starts a timeline like :func:`ringcomm.start_timeline`, without ``ringcomm.init()``.
 
     Parameters
@@ -47,11 +47,14 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
         File that rank 0 writes; if it contains ``{rank}``, every rank writes a separate file.
     mark_cycles : bool
         True: marks each round of agreement on named operations.
+    last : int
+        The file keeps only the newest events, `last` to 2 `last` of them; 0: all.
 
     Raises
     ------
     ValueError
-        There is no process group of this backend, or a timeline is being written already.
+        There is no process group of this backend, a timeline is being written already, or `last`
+        is negative.
     OSError
         The file cannot be written.
 
@@ -69,7 +72,7 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """
     if _groups is None:
         raise ValueError('there is no process group: call torch.distributed.init_process_group("ringcomm") first')
-    timeline.start(file_path, _groups.comm.rank, mark_cycles)
+    timeline.start(file_path, _groups.comm.rank, mark_cycles, last)
 
 
 def stop_timeline() -> None:

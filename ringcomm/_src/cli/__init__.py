@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Returns the parser of all commands except `run`, which uses the parser of `ringrun`."""
     from ringcomm._src.base.version import __version__
-    from ringcomm._src.cli import advise, bench, demo, info, show, simulate, tune
+    from ringcomm._src.cli import advise, bench, demo, info, show, simulate, timeline, tune
 
     parser = argparse.ArgumentParser(prog="ringcomm", description="MPI-based collective communication for training.")
     parser.add_argument("--version", action="version", version=__version__)
@@ -37,6 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
         ("show", show, "show a schedule as a table or a picture, with its proof and its cost"),
         ("simulate", simulate, "predict the time of each schedule on an existing or planned cluster"),
         ("advise", advise, "predict what more ranks bring to a training step, and what to change first"),
+        ("timeline", timeline, "show the last operations of each rank, and the ranks for which operations wait"),
         ("tune", tune, "measure the network between ranks, for later jobs (run it under mpirun)"),
         ("bench", bench, "time collectives and compare their algorithms with MPI (run it under mpirun)"),
     ):

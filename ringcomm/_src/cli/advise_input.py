@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ringcomm._src.base.installed import missing_message
 from ringcomm._src.cli.step_model import ITEMSIZE, Step
+from ringcomm._src.cli.timeline_files import BUCKET, not_a_timeline, read_events, rows_of, tensors_of
 
 
 def read_sizes(path: str) -> dict[str, int]:
@@ -36,7 +36,10 @@ def read_sizes(path: str) -> dict[str, int]:
 
 
 def _from_json(path: str) -> dict[str, int]:
-    document = _load(path)
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise ValueError(f'{path} is not an object of names, as in {{"weight": [512, 512], "bias": 2048}}')
     return {name: _nbytes(path, name, value) for name, value in document.items()}
@@ -60,13 +63,6 @@ def _from_torchscript(path: str) -> dict[str, int]:
     except RuntimeError:
         raise ValueError(f"{path} is neither a TorchScript file nor a file named *.json") from None
     return {name: p.numel() * p.element_size() for name, p in module.named_parameters()}
-
-
-def _load(path: str) -> Any:
-    try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
 
 
 # ---- timelines -------------------------------------------------------------------------------------------------------
@@ -101,13 +97,11 @@ def read_timeline(path: str, sizes: Mapping[str, int]) -> Step:
     OSError
         The file cannot be read.
     """
-    events = _load(path)
-    if not isinstance(events, list) or not all(isinstance(event, dict) and "ph" in event for event in events):
-        raise ValueError(f"{path} is not a timeline of ringcomm")
+    events = read_events(path)
     try:
         forward, buckets = _steps(path, events)
     except (KeyError, TypeError):  # an event of another program
-        raise ValueError(f"{path} is not a timeline of ringcomm") from None
+        raise not_a_timeline(path) from None
     backward = max(bucket.ready for bucket in buckets)
     sizes_then_ready: list[tuple[int, float]] = []  # in the order in which gradients become ready
     begin = 0.0
@@ -132,14 +126,13 @@ def _items(path: str, bucket: Bucket, sizes: Mapping[str, int]) -> list[int]:
 
 def _steps(path: str, events: Sequence[Any]) -> tuple[float, list[Bucket]]:
     """Returns the seconds of the forward pass, and the buckets, of the plan with the most steps."""
-    names = {event["tid"]: event["args"]["name"] for event in events if event.get("name") == "thread_name"}
-    tensors = {event["args"]["name"]: event["args"]["tensors"] for event in events if event.get("name") == "tensors"}
+    names, tensors = rows_of(events), tensors_of(events)
     begins: dict[str, list[float]] = {}
     ends: dict[str, list[float]] = {}
     runs: dict[str, dict[str, list[tuple[float, int]]]] = {}  # plan -> bucket -> (begin, bytes)
     for event in events:
         row, kind = names.get(event.get("tid"), ""), event.get("cat")
-        bucket = re.fullmatch(r"(plan/.+)/\d+", row)
+        bucket = BUCKET.fullmatch(row)
         if bucket and kind == "run":
             run = event["ts"] * 1e-6, int(event["args"]["bytes"])
             runs.setdefault(bucket[1], {}).setdefault(row, []).append(run)

@@ -1,6 +1,6 @@
 """Broadcasts and sums arrays of GPUs: CuPy's if CuPy is installed, else ringcomm's.
 
-    mpirun -n 4 python examples/cupy_allreduce.py
+    ringrun -np 4 python examples/cupy_allreduce.py
 
 Each rank uses one GPU of its host, by its local rank; several ranks may share one. Without a GPU,
 the program prints what is missing and ends with status 0.

@@ -1,6 +1,6 @@
 """A custom all-reduce of two rings in opposite directions: drawn, proved, run at native speed.
 
-    mpirun -n 4 python examples/custom_algorithm.py
+    ringrun -np 4 python examples/custom_algorithm.py
     ringcomm show two_rings --file examples/custom_algorithm.py --ranks 4
 
 Half of the blocks are sent to the next rank and half to the previous rank. Neighbours with a

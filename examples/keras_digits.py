@@ -1,6 +1,6 @@
 """Trains a small CNN on scikit-learn's handwritten digits with Keras 3, on all ranks.
 
-    KERAS_BACKEND=jax mpirun -n 2 python examples/keras_digits.py        # or tensorflow, or torch
+    KERAS_BACKEND=jax ringrun -np 2 python examples/keras_digits.py        # or tensorflow, or torch
 
 Each rank fits on every n-th image, with the learning rate raised in proportion; gradients and
 metrics are averaged.

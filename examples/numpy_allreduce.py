@@ -1,6 +1,6 @@
 """Sums NumPy arrays over the ranks, by a communicator and by named operations.
 
-mpirun -n 4 python examples/numpy_allreduce.py
+ringrun -np 4 python examples/numpy_allreduce.py
 """
 
 import numpy as np

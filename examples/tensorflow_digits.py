@@ -1,6 +1,6 @@
 """Trains a small network on scikit-learn's handwritten digits with TensorFlow, on all ranks.
 
-    mpirun -n 2 python examples/tensorflow_digits.py
+    ringrun -np 2 python examples/tensorflow_digits.py
 
 Every global batch is the same for any number of ranks; each rank computes its shard of it, and
 gradients are averaged.

@@ -1,6 +1,6 @@
 """Trains a small transformer to continue English text, letter by letter, on all ranks.
 
-    mpirun -n 2 python examples/train_char_lm.py
+    ringrun -np 2 python examples/train_char_lm.py
 
 The text is in every Python installation: its documentation (pydoc's topics), its licence and the
 docstrings of its modules. Rank 0 reads it and broadcasts it, so that all ranks train on the same
@@ -34,8 +34,8 @@ def parse_arguments():
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--compression", choices=FORMATS, default="none", help="what gradients travel as between hosts")
-    parser.add_argument("--warmup", type=int, default=None, metavar="STEPS", help="that travel as int8 first")
+    parser.add_argument("--compression", choices=FORMATS, default="none", help="format of gradients between hosts")
+    parser.add_argument("--warmup", type=int, default=None, metavar="STEPS", help="first steps, which send int8")
     parser.add_argument("--everywhere", action="store_true", help="and on one host too, for studying convergence")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sample", type=int, default=300, help="letters to write at the end")

@@ -1,6 +1,6 @@
-"""Trains a small CNN on scikit-learn's handwritten digits, on all ranks that mpirun starts.
+"""Trains a small CNN on scikit-learn's handwritten digits, on all ranks of the job.
 
-    mpirun -n 2 python examples/train_digits.py                  # --device cuda: on GPUs
+    ringrun -np 2 python examples/train_digits.py                  # --device cuda: on GPUs
 
 Every global batch is the same for any number of ranks; each rank computes its shard of it, and
 gradients are summed. Training therefore gives the result of one process, up to the rounding of sums

@@ -1,6 +1,6 @@
 """Trains a small network on digits by relaxed methods, in which ranks do not wait for a slow one.
 
-    mpirun -n 4 python examples/train_relaxed.py --method timed --straggler 4
+    ringrun -np 4 python examples/train_relaxed.py --method timed --straggler 4
 
 Every step takes --unit milliseconds, and --straggler times as long on the last rank. The program
 prints when the method's model reached the accuracy --target on the test images, and its last

@@ -3,7 +3,7 @@
 There are three ways. The first two change no file; the third adds one line to the program::
 
     ringrun -np 2 --as-horovod python train.py
-    mpirun -n 2 python -m ringcomm.as_horovod train.py  # or: -m package.module
+    ringrun -np 2 python -m ringcomm.as_horovod train.py  # or: -m package.module
     import ringcomm.as_horovod                          # before anything imports horovod
 
 Then ``horovod.torch``, ``.tensorflow``, ``.keras``, ``.common``, ``.data``, ``.ray`` and

@@ -1,7 +1,7 @@
 """Writes a checkpoint of sharded weights, a part per rank, and reads it on any number of ranks.
 
-mpiexec -n 4 python examples/parallel/checkpoint.py --save FOLDER
-mpiexec -n 2 python examples/parallel/checkpoint.py --load FOLDER
+ringrun -np 4 python examples/parallel/checkpoint.py --save FOLDER
+ringrun -np 2 python examples/parallel/checkpoint.py --load FOLDER
 """
 
 import argparse

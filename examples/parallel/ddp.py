@@ -1,6 +1,6 @@
 """Data parallelism: every rank has the model and a shard; backward averages the gradients.
 
-    mpiexec -n 2 python examples/parallel/ddp.py
+    ringrun -np 2 python examples/parallel/ddp.py
 
 With --compression, buckets are sent between hosts in a wire format (within a host, ringcomm encodes
 nothing).

@@ -3,7 +3,7 @@
 Each rank keeps a part of every layer's weights, gradients and optimizer state. The ranks gather a
 layer before it computes, and reduce-scatter its gradients after it.
 
-    mpiexec -n 2 python examples/parallel/fsdp.py
+    ringrun -np 2 python examples/parallel/fsdp.py
 
 CPUOffloadPolicy keeps the parts in host memory while a GPU computes; on CPU ranks they are there in
 any case.

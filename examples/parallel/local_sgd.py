@@ -3,7 +3,7 @@
 The ranks average gradients in the first steps. Then every rank steps alone, and the ranks average
 the weights at intervals.
 
-    mpiexec -n 2 python examples/parallel/local_sgd.py
+    ringrun -np 2 python examples/parallel/local_sgd.py
 
 The result differs from that of one process. The program checks that all ranks end with equal
 weights.

@@ -1,6 +1,6 @@
 """Pipeline parallelism: each rank has some layers, and works on micro-batches of each batch.
 
-    mpiexec -n 2 python examples/parallel/pipeline.py --schedule zb     # gpipe, 1f1b, interleaved
+    ringrun -np 2 python examples/parallel/pipeline.py --schedule zb     # gpipe, 1f1b, interleaved
 
 gpipe (Huang et al., arXiv:1811.06965): all micro-batches forward, then all backward; a rank keeps
 the activations of all. 1f1b (PipeDream's: Narayanan et al., arXiv:1806.03377): alternates forward
@@ -39,7 +39,7 @@ SCHEDULES = {
 }  # second: the number of stages on each rank
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--schedule", choices=SCHEDULES, default="1f1b")
-parser.add_argument("--small-batches", type=int, default=8)
+parser.add_argument("--micro-batches", type=int, default=8)
 parser.add_argument("--record", metavar="FILE.json", type=Path, help="add the step with the median bubble to the file")
 options = parser.parse_args()
 
@@ -50,7 +50,7 @@ numbers = [rank + size * turn for turn in range(each)]  # the numbers of this ra
 count = size * each
 parts = [whole[len(whole) * n // count : len(whole) * (n + 1) // count] for n in numbers]
 stages = [PipelineStage(part, n, count, device) for part, n in zip(parts, numbers, strict=True)]
-schedule = kind(stages if each > 1 else stages[0], options.small_batches, loss_fn=nn.functional.mse_loss)
+schedule = kind(stages if each > 1 else stages[0], options.micro_batches, loss_fn=nn.functional.mse_loss)
 
 computed = []  # (kind, micro-batch, begin, end) of computations, in seconds of the timeline's clock
 
@@ -93,7 +93,7 @@ if options.record:
         stop_timeline()
         steps.append([*computed, *waits(timeline)])
     timeline.unlink()
-    record(options.record, options.schedule, options.small_batches, count, steps)
+    record(options.record, options.schedule, options.micro_batches, count, steps)
 expected = dict(alone().named_parameters())
 names = {id(one): name for name, one in whole.named_parameters()}
 got = {names[id(one)]: one.detach() for part in parts for one in part.parameters()}

@@ -1,6 +1,6 @@
 """Tensor parallelism (Megatron-LM): matrices are divided; each rank has a part of every layer.
 
-    mpiexec -n 2 python examples/parallel/tensor_parallel.py
+    ringrun -np 2 python examples/parallel/tensor_parallel.py
 
 The first of two consecutive matrices is divided by columns (ColwiseParallel) and the second by rows
 (RowwiseParallel), so that no data is exchanged between them. Megatron's f precedes them (identity

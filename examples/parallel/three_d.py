@@ -1,6 +1,6 @@
 """Combines data, pipeline and tensor parallelism on 8 ranks: 2 shards, 2 stages, 2 halves.
 
-    mpiexec -n 8 python examples/parallel/three_d.py
+    ringrun -np 8 python examples/parallel/three_d.py
 
 It trains a character model, which predicts the next letter of a text. Neighbours in the mesh's last
 dimension exchange most data, those in its first dimension least. Therefore "tensor" is last, where
@@ -39,7 +39,7 @@ codes = torch.tensor([ord(letter) for letter in TEXT])
 windows = codes.unfold(0, LENGTH + 1, 1)[: 2 * BATCH]
 rank, size = start()
 if size != 8:
-    raise SystemExit("three_d.py is for 8 ranks: mpiexec -n 8")
+    raise SystemExit("three_d.py is for 8 ranks: ringrun -np 8")
 mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("data", "pipeline", "tensor"))
 replica, stage = mesh.get_local_rank("data"), mesh.get_local_rank("pipeline")
 

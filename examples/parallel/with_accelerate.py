@@ -1,6 +1,6 @@
 """Runs Accelerate on ringcomm: the process group exists before the Accelerator, which then uses it.
 
-    mpiexec -n 2 python examples/parallel/with_accelerate.py       # pip install accelerate
+    ringrun -np 2 python examples/parallel/with_accelerate.py       # pip install accelerate
 
 On several hosts Accelerate needs MASTER_ADDR, rank 0's host.
 """

@@ -1,6 +1,6 @@
 """Runs Lightning on ringcomm: the process group exists before fit(), which then uses it.
 
-    mpiexec -n 2 python examples/parallel/with_lightning.py        # pip install lightning
+    ringrun -np 2 python examples/parallel/with_lightning.py        # pip install lightning
 
 `devices` is the number of ranks on a host, `num_nodes` that of hosts.
 DDPStrategy(process_group_backend="ringcomm") has the same effect, but the number of devices must

@@ -1,6 +1,6 @@
 """Runs Hugging Face's Trainer on ringcomm: create the process group before TrainingArguments.
 
-mpiexec -n 2 python examples/parallel/with_trainer.py          # pip install transformers accelerate
+ringrun -np 2 python examples/parallel/with_trainer.py    # pip install transformers accelerate
 """
 
 import tempfile

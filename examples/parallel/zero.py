@@ -3,7 +3,7 @@
 Every rank has all weights and gradients, and Adam's two moments for a part of them. It updates that
 part and broadcasts it.
 
-    mpiexec -n 2 python examples/parallel/zero.py
+    ringrun -np 2 python examples/parallel/zero.py
 """
 
 import torch

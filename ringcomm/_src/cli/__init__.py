@@ -38,8 +38,8 @@ def make_parser() -> argparse.ArgumentParser:
         ("simulate", simulate, "predict the time of each schedule on an existing or planned cluster"),
         ("advise", advise, "predict what more ranks bring to a training step, and what to change first"),
         ("timeline", timeline, "show the last operations of each rank, and the ranks for which operations wait"),
-        ("tune", tune, "measure the network between ranks, for later jobs (run it under mpirun)"),
-        ("bench", bench, "time collectives and compare their algorithms with MPI (run it under mpirun)"),
+        ("tune", tune, "measure the network between ranks, for later jobs (run it under ringrun)"),
+        ("bench", bench, "time collectives and compare their algorithms with MPI (run it under ringrun)"),
     ):
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         module.add_arguments(command)

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def gather() -> dict[str, Any]:
-    """Returns all facts as plain data; the entry "rank" is this rank. Collective under mpirun."""
+    """Returns all facts as plain data; the entry "rank" is this rank. Collective under a launcher."""
     from ringcomm import __version__
     from ringcomm._src.core import _core
 

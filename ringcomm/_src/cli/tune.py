@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     link = MpiLink(load().COMM_WORLD)
     try:
         if link.size == 1:
-            return refuse("tune", "one rank has no network to measure: run 'mpirun -n RANKS ringcomm tune'")
+            return refuse("tune", "one rank has no network to measure: run 'ringrun -np RANKS ringcomm tune'")
         begin = time.perf_counter()
         network = tuning.measure(link)
         seconds = time.perf_counter() - begin

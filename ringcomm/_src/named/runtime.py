@@ -63,7 +63,7 @@ def init(comm: Any = None, process_sets: Iterable[ProcessSet | Sequence[int]] | 
     ----------
     comm : Sequence[int] | mpi4py.MPI.Comm | None
         None or an empty list: all ranks of ``MPI.COMM_WORLD``, which has one rank without
-        ``mpirun``. Without MPI, the process is the only rank. A list of ranks of
+        a launcher. Without MPI, the process is the only rank. A list of ranks of
         ``MPI.COMM_WORLD``: only these ranks call ``init``. An mpi4py communicator: its ranks.
     process_sets : Iterable[ProcessSet | Sequence[int]] | str | None
         Process sets to add. All ranks pass the same number of sets, in the same order, and each set

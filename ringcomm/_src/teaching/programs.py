@@ -116,7 +116,7 @@ def bubble(answer: Any) -> str:
     for stages, microbatches in ((1, 5), (4, 1), (4, 8), (8, 32)):
         expected = (stages - 1) / (microbatches + stages - 1)
         if not math.isclose(answer(stages, microbatches), expected, abs_tol=1e-9):
-            return f"with {stages} stages and {microbatches} microbatches, each rank idles {expected:.4g} of the time"
+            return f"with {stages} stages and {microbatches} micro-batches, each rank idles {expected:.4g} of the time"
     return ""
 
 

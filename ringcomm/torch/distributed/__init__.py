@@ -6,7 +6,7 @@ tensors::
 
     import torch.distributed as dist
 
-    dist.init_process_group("ringcomm")  # under mpirun, ringrun, srun; on MPICH also under torchrun
+    dist.init_process_group("ringcomm")  # under ringrun, mpirun, srun; on MPICH also under torchrun
     model = torch.nn.parallel.DistributedDataParallel(model)
 
 Ranks and their number are MPI's: neither ``RANK`` nor ``MASTER_ADDR`` need be set.

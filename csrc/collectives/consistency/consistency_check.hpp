@@ -39,7 +39,7 @@ std::unique_ptr<ConsistencyCheck> make_message_consistency_check(CallContext& co
 
 // Allocates memory in this rank's arena through which a leader and the ranks of its host exchange
 // data (Mailbox::leader_scratch). The slot keeps this memory. Does nothing if the slot has it
-// already. Call this before the ranks of the host synchronize. It may throw Error(invalid) on a
+// already. Call this before the ranks of the host synchronise. It may throw Error(invalid) on a
 // single rank. So call it before a channel is created, and let the ranks agree on the outcome.
 void reserve_leader_scratch(Node& node, int slot);
 

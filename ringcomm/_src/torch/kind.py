@@ -50,7 +50,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
             f"the tensor is on {tensor.device}; ringcomm supports CPU and CUDA memory: pass tensor.cpu()"
         )
     if tensor.is_sparse or tensor.is_quantized:
-        raise UnsupportedError("sparse and quantized tensors cannot be sent; pass a dense one")
+        raise UnsupportedError("sparse and quantised tensors cannot be sent; pass a dense one")
     return tensor.detach()
 
 

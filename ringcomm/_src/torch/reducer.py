@@ -41,7 +41,7 @@ ORDER_TRIALS = 3
 
 
 class GradientReducer(HookedParameters):
-    """Reduces the gradients of one optimizer. All ranks make one, and synchronize equally often."""
+    """Reduces the gradients of one optimizer. All ranks make one, and synchronise equally often."""
 
     def __init__(self, settings: Settings, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
         self.settings = settings

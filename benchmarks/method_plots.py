@@ -55,9 +55,9 @@ def plot_convergence(document: Result, file: Path, link: float) -> None:
 
 
 FAMILIES = {
-    "average at intervals": ("local", "post_local", "overlapped", "timed", "slowmo", "diloco", "streaming"),
+    "averages at intervals, delay": ("local", "post_local", "overlapped", "timed", "late"),
     "parameter server, Hogwild": ("async", "inverse", "ssp", "softsync", "backup", "hogwild"),
-    "elastic averaging, partial": ("easgd", "easgd_async", "easgd_turns", "late"),
+    "outer optimizers, elastic averaging": ("slowmo", "diloco", "streaming", "easgd", "easgd_async", "easgd_turns"),
     "gossip, thresholds": ("gossip", "choco", "ad_psgd", "ternary"),
 }
 
@@ -66,7 +66,7 @@ def plot_stragglers(document: Result, file: Path) -> None:
     """Plots time to the accuracy over a rank's slowness; a panel for each family of methods."""
     methods, limit = list(document["runs"][0]["methods"]), document["seconds"]
     lines = {method: [_reached(document, method, k) for k in document["slowness"]] for method in methods}
-    colors = (RINGCOMM, BLUE, ORANGE, GREEN, PURPLE, SKY, "#8B5A00")
+    colors = (RINGCOMM, BLUE, ORANGE, GREEN, PURPLE, SKY)
     figure = make_figure(8.0, 6.6)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
     for panel, (family, members) in zip(panels.flat, FAMILIES.items(), strict=True):
@@ -78,7 +78,7 @@ def plot_stragglers(document: Result, file: Path) -> None:
             panel.plot(document["slowness"], lines[method], "o-", markersize=3, color=color)
             ends.append((document["slowness"][-1], lines[method][-1], method, color))
         panel.axhline(limit, color="grey", linestyle=":", linewidth=1)
-        panel.text(1, limit * 1.01, "not reached in time", va="bottom", fontsize=7, color="grey")
+        panel.text(2.6, limit * 1.01, "not reached in time", va="bottom", fontsize=7, color="grey")
         panel.set_title(family, fontsize=10)
         panel.set_xscale("log")
         panel.set_xticks(document["slowness"], [f"{k:g}" for k in document["slowness"]])
@@ -116,15 +116,10 @@ def plot_bursts(result: Result, file: Path) -> None:
         counts = sorted(result["seconds"], key=int)
         values = [figures(result["seconds"][count][name])["percentile_95"] for count in counts]
         percentile.plot(range(len(counts)), values, "o-", **style)
-        percentile.annotate(
-            labels[name],
-            (len(counts) - 1, values[-1]),
-            (-6, 6),
-            color=style["color"],
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-        )
+        above = name == "without"  # the label, on the side without a line
+        where = {"xytext": (-6, 8) if above else (6, -10), "ha": "right" if above else "left"}
+        text = {"color": style["color"], "textcoords": "offset points", "fontsize": 8}
+        percentile.annotate(labels[name], (1, values[1]), **where, **text)
         percentile.set_xticks(range(len(counts)), counts)
     link.set_xlim(0, 12)
     link.set_ylim(0, 125)

@@ -69,3 +69,12 @@ def ratio_axis(axes: Any, ticks: Sequence[float]) -> None:
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.axhline(1.0, color=BLACK, linewidth=1)
+
+
+def one_legend(figure: Any, panels: Iterable[Any], **where: Any) -> None:
+    """Adds one legend for all panels, with each label once."""
+    handles: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), fontsize=8, **where)

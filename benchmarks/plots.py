@@ -24,14 +24,16 @@ from plot_styles import (
     SKY,
     STYLES,
     YELLOW,
+    Interval,
     at_end,
     draw_band,
+    one_legend,
     ratio_axis,
     size_axis,
     spread_labels,
 )
 
-from ringcomm._src.cli.plotting import make_figure, one_legend
+from ringcomm._src.cli.plotting import make_figure
 
 Result = dict[str, Any]
 
@@ -63,17 +65,18 @@ def plot_host(results: Sequence[Result], file: Path) -> None:
 
 
 def plot_network(results: Sequence[Result], file: Path) -> None:
-    """Plots the share of the links' bound over size; a panel for each MPI."""
+    """Plots the share of the links' bound over size; a panel for each MPI. Bands hold all runs."""
     figure = make_figure(8.0, 3.8)
     panels = figure.subplots(1, len(results), sharey=True, squeeze=False)[0]
     for panel, result in zip(panels, results, strict=True):
         rows = [row for row in result["rows"] if row["bound"] > 1e-4]
         ends = []
         for name in rows[0]["seconds"]:
-            shares = [row["bound"] / statistics.median(row["seconds"][name]) for row in rows]
-            style = STYLES[name]
-            panel.plot([row["nbytes"] for row in rows], shares, "o-", markersize=3, **style)
-            ends.append((rows[-1]["nbytes"], shares[-1], style["label"].removeprefix("ringcomm, "), style["color"]))
+            points = [_share_of_bound(row, name) for row in rows]
+            style = STYLES[name] | {"label": "", "marker": "o", "markersize": 3}
+            draw_band(panel, points, **style)
+            label = STYLES[name]["label"].removeprefix("ringcomm, ")
+            ends.append((points[-1][0], points[-1][1], label, style["color"]))
         panel.axhline(1.0, color=BLACK, linewidth=1, linestyle=":")
         panel.set_ylim(0)
         spread_labels(panel, ends, 0.06 * panel.get_ylim()[1])
@@ -84,6 +87,11 @@ def plot_network(results: Sequence[Result], file: Path) -> None:
         panel.set_xlabel("size of the array")
     panels[0].set_ylabel("time that float32 needs on the links / time")
     figure.savefig(file, dpi=100)
+
+
+def _share_of_bound(row: Result, name: str) -> Interval:
+    times = row["seconds"][name]
+    return (row["nbytes"], *(row["bound"] / time for time in (statistics.median(times), max(times), min(times))))
 
 
 def plot_prediction(document: Result, file: Path) -> None:

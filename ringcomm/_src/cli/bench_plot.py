@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,7 +61,7 @@ def _least(own: Sequence[Row], rows: Sequence[Row]) -> float:
 
 
 def _lines(axes: Any, rows: Sequence[Row]) -> None:
-    from ringcomm._src.cli.plotting import over_sizes
+    from ringcomm._src.cli.plotting import label_ends, over_sizes
 
     ratio = all(row.speedup is not None for row in rows)
     shown = lines_of(rows)
@@ -91,7 +90,7 @@ def _lines(axes: Any, rows: Sequence[Row]) -> None:
     _ticks(axes, ratio)
     axes.set_xlabel("size of the buffer", fontsize=9)
     axes.set_ylabel(f"{RATIO}\nabove 1: ringcomm is faster" if ratio else TIME, fontsize=9)
-    _end_labels(axes, ends)
+    label_ends(axes, [(value, name.replace(", ", ",\n"), tint) for value, name, tint in ends])
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 
@@ -110,23 +109,6 @@ def _ticks(axes: Any, ratio: bool) -> None:
     axes.set_ylim(low, high)
     axes.set_yticks(ticks, [f"{tick:,g}" if tick < 1e6 else f"{tick:,.0f}" for tick in ticks], fontsize=8)
     axes.minorticks_off()
-
-
-def _end_labels(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
-    """Writes each line's name beside its end; a line of text takes 5 % of the axis."""
-    low, high = map(math.log, axes.get_ylim())
-    below = -math.inf  # top of the name below
-    places = []
-    for value, name, tint in sorted(ends):
-        text = name.replace(", ", ",\n")
-        half = 0.025 * (1 + text.count("\n"))
-        place = max((math.log(value) - low) / (high - low), below + half)
-        below = place + half
-        places.append((place, text, name, tint))
-    down = max(0.0, below - 1.0)  # the names stay below the top of the axes
-    for place, text, name, tint in places:
-        style = {"color": tint, "fontsize": 9 if name in NAMES.values() else 8, "va": "center"}
-        axes.annotate(text, (1.01, place - down), xycoords="axes fraction", annotation_clip=False, **style)
 
 
 def _bars(axes: Any, rows: Sequence[Row]) -> None:

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--algorithms", default="all", help='"all" (the default), or names separated by commas')
     add("--wire", type=_wire, metavar="NAME", help="wire format of float32 in allreduce: bfloat16, int8, topk:0.001")
     add("--json", metavar="FILE", help="also write all rows and the network to FILE")
-    add("--plot", metavar="FILE.png", help="also plot time over size (needs matplotlib)")
+    add("--plot", metavar="FILE.png", help="also plot times relative to the fastest one (needs matplotlib)")
     add("--heatmap", metavar="FILE.png", help="also draw the fastest algorithm over ranks and sizes (needs matplotlib)")
 
 

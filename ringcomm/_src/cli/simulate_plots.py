@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringcomm._src.cli.plotting import make_figure, one_legend, over_sizes
+from ringcomm._src.cli.plotting import label_ends, make_figure, over_sizes
 from ringcomm._src.cli.simulate_report import Row
 from ringcomm._src.cli.sizes import human_size
 
@@ -16,45 +16,61 @@ from ringcomm._src.cli.sizes import human_size
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 OTHER, OTHER_COLOR = "others", "#999999"
 CLEAR_LOSS = 0.5  # loss of the runner-up from which a cell has its full colour
+MOST_LINES = 6  # lines with a colour in a plot
+RATIOS = (1, 2, 4, 8, 16)  # ticks; slower algorithms are above the plot
 
 
 def plot(options: argparse.Namespace, rows: Sequence[Row]) -> None:
-    """Plots time over size, one panel per number of ranks, one line per algorithm.
+    """Plots each algorithm's time over that of the fastest one; one panel per number of ranks.
 
-    Algorithms with two levels have dashed lines.
+    The algorithms that are fastest most often have colours, and the others are grey.
     """
     counts = list(dict.fromkeys(row.ranks for row in rows))
     across = min(2, len(counts))
     down = math.ceil(len(counts) / across)
-    figure = make_figure(6.2 * across + 1.8, 3.8 * down + 0.6)
+    figure = make_figure(8.0, 2.9 * down + 0.5)
     shared = f", {options.ranks_per_host} ranks on each host" if options.ranks_per_host > 1 else ""
-    figure.suptitle(f"{options.collective}, predicted{shared}")
-    names = list(dict.fromkeys(row.algorithm.removeprefix("two_level:") for row in rows))
-    grid = figure.subplots(down, across, squeeze=False)
+    figure.suptitle(f"{options.collective}, predicted{shared} (grey: other algorithms)", fontsize=10)
+    colors = dict(zip(_often_fastest(rows), PALETTE, strict=False))
+    grid = figure.subplots(down, across, squeeze=False, sharey=True)
     for axes in grid.flat[len(counts) :]:
         axes.set_visible(False)
     for axes, count in zip(grid.flat, counts, strict=False):
-        _picture(axes, [row for row in rows if row.ranks == count], names)
-        axes.set_title(f"{count} ranks")
-    one_legend(figure, grid.flat[: len(counts)], loc="outside right upper")
-    figure.savefig(options.plot, dpi=120)
+        _picture(axes, [row for row in rows if row.ranks == count], colors)
+        axes.set_title(f"{count} ranks", fontsize=10)
+    for line in grid:
+        line[0].set_ylabel("time / time of the fastest", fontsize=9)
+    figure.savefig(options.plot, dpi=100)
 
 
-def _picture(axes: Any, rows: Sequence[Row], names: Sequence[str]) -> None:
-    def times(rows: Iterable[Row]) -> tuple[list[int], list[float]]:
-        ordered = sorted(rows, key=lambda row: row.size)
-        return [max(1, row.size) for row in ordered], [row.time for row in ordered]
+def _often_fastest(rows: Sequence[Row]) -> list[str]:
+    """Returns at most MOST_LINES algorithms, the one that is fastest most often first."""
+    fastest: dict[tuple[int, int], Row] = {}
+    for row in rows:
+        best = fastest.setdefault((row.ranks, row.size), row)
+        if row.time < best.time:
+            fastest[row.ranks, row.size] = row
+    return [name for name, _ in Counter(row.algorithm for row in fastest.values()).most_common(MOST_LINES)]
 
+
+def _picture(axes: Any, rows: Sequence[Row], colors: Mapping[str, str]) -> None:
+    least = {size: min(row.time for row in rows if row.size == size) for size in {row.size for row in rows}}
+    ends: list[tuple[float, str, str]] = []
     for name in dict.fromkeys(row.algorithm for row in rows):
-        base = name.removeprefix("two_level:")
-        own, dashes = times(row for row in rows if row.algorithm == name), "o--" if base != name else "o-"
-        axes.plot(*own, dashes, color=f"C{names.index(base) % 10}", markersize=3, linewidth=1.3, label=name)
-    axes.plot(*times(row for row in rows if row.chosen), color="black", linewidth=5, alpha=0.15)
-    over_sizes(axes, {max(1, row.size) for row in rows}, most=7)
-    axes.set_yscale("log")
+        own = sorted((row for row in rows if row.algorithm == name), key=lambda row: row.size)
+        ratios = [row.time / least[row.size] if least[row.size] > 0 else 1.0 for row in own]
+        style: dict[str, Any] = {"color": OTHER_COLOR, "linewidth": 0.6, "alpha": 0.6, "zorder": 1}
+        if name in colors:
+            style = {"color": colors[name], "linewidth": 1.8}
+            ends.append((ratios[-1], name.replace(":", ":\n"), colors[name]))
+        axes.plot([max(1, row.size) for row in own], ratios, **style)
+    over_sizes(axes, {max(1, size) for size in least}, most=5)
+    axes.set_yscale("log", base=2)
+    axes.set_ylim(RATIOS[0] * 0.93, RATIOS[-1])
+    axes.set_yticks(RATIOS, [f"{ratio:g}" for ratio in RATIOS], fontsize=8)
     axes.minorticks_off()
-    axes.set_xlabel("size")
-    axes.set_ylabel("time (s)")
+    axes.set_xlabel("size", fontsize=9)
+    label_ends(axes, ends)
 
 
 def heat_map(options: argparse.Namespace, rows: Sequence[Row]) -> None:

@@ -119,6 +119,7 @@ docs: .venv/.docs
 	.venv/bin/python docs/write_compression.py
 	.venv/bin/python docs/write_relaxed.py
 	.venv/bin/python docs/write_teaching.py > /dev/null
+	.venv/bin/python docs/write_concepts.py
 	.venv/bin/python examples/parallel/bubble.py benchmarks/results/pipeline.json docs/images/pipeline.png
 	for image in $(IMAGES); do .venv/bin/ringcomm show $${image%-*} --ranks $${image##*-} --output docs/images/allreduce-$$image.png > /dev/null \
 	  || exit 1; done

@@ -116,6 +116,14 @@ def test_marked_blocks_are_parts_of_tested_files() -> None:
             assert is_tested(block.mark), block
 
 
+def test_pages_open_with_a_sentence() -> None:
+    """The first paragraph of a page is what the reader gets, not a block or a table."""
+    for page in pages():
+        title, _, first = page.read_text(encoding="utf-8").split("\n", 2)
+        opens = title.startswith("# ") and re.match(r"(?!```)[A-Za-z`]", first)
+        assert opens or title.startswith("```{include}"), page
+
+
 def test_fragments_of_python_parse() -> None:
     for block in BLOCKS:
         if block.language == "python" and block.mark == "fragment":

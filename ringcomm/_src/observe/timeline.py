@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ringcomm._src.base.arguments import integer
@@ -22,6 +23,7 @@ from ringcomm._src.config.config import Config
 from ringcomm._src.core import _core
 from ringcomm._src.observe.events import Listener
 
+logger = logging.getLogger("ringcomm")
 DRAIN_EVERY = 0.5  # seconds between two writes
 
 
@@ -72,12 +74,14 @@ class EventFile:
 
     With a limit `last`, a write that would exceed 2 `last` events replaces the file by a new one,
     which has the newest batches of at least `last` events. So each event is written at most twice
-    on average, and the path always names a complete file.
+    on average, and the path always names a complete file. Devices, for example /dev/null, are never
+    replaced, so they get all events.
     """
 
     def __init__(self, path: str, rank: int, mark_cycles: bool = False, last: int = 0) -> None:
-        self._path, self._rank, self._mark_cycles = os.path.realpath(path), rank, mark_cycles
-        self._last = last or math.inf
+        self.path, self._rank, self._mark_cycles = os.path.realpath(path), rank, mark_cycles
+        replaceable = os.path.isfile(path) or not os.path.exists(path)
+        self._last = last if last and replaceable else math.inf
         self._kept: deque[Batch] = deque()  # the file's batches; empty without a limit
         self._size = 0  # events in the file
         self._open(path)
@@ -97,11 +101,16 @@ class EventFile:
             return
         while self._size - self._kept[0].size() >= self._last:
             self._size -= self._kept.popleft().size()
-        replaced, path = self._file, f"{self._path}.new"
-        self._open(path)
-        for kept in self._kept:
-            self._append(kept)
-        os.replace(path, self._path)
+        replaced, path = self._file, f"{self.path}.new"
+        try:
+            self._open(path)
+            for kept in self._kept:
+                self._append(kept)
+            os.replace(path, self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(path)
+            raise
         replaced.close()
 
     def describe(self, members: Mapping[str, Sequence[str]]) -> None:
@@ -139,7 +148,10 @@ def _descriptions(members: Mapping[str, Sequence[str]]) -> list[Note]:
 
 
 class _Writer:
-    """A background writer that moves events from the core to a file until it is closed."""
+    """A background writer that moves events from the core to a file until it is closed.
+
+    If the file cannot be written any longer, the job continues without a timeline.
+    """
 
     def __init__(self, file: EventFile) -> None:
         self._file = file
@@ -147,6 +159,7 @@ class _Writer:
         self._dropped = _core.trace_dropped()
         self._lock = threading.Lock()
         self._end = threading.Event()
+        self._failed = False
         self._listener = Listener()
         self._thread = threading.Thread(target=self._loop, name="ringcomm-timeline", daemon=True)
         self._thread.start()
@@ -163,24 +176,36 @@ class _Writer:
                 event = {"name": f"{lost} events were lost", "cat": "lost", "ph": "i", "s": "p"}
                 self._notes.append(("", event | {"ts": time.monotonic_ns() / 1e3}))
             notes, self._notes = self._notes, []
-            self._file.write(Batch(events, notes))
+            self._write(lambda: self._file.write(Batch(events, notes)))
 
     def note(self, name: str, begin_ns: int, arguments: Mapping[str, object]) -> None:
         event = {"name": name, "cat": name, "ph": "X", "args": dict(arguments)}
         times = {"ts": begin_ns / 1e3, "dur": (time.monotonic_ns() - begin_ns) / 1e3}
         with self._lock:
-            self._notes.append((name, event | times))
+            if not self._failed:
+                self._notes.append((name, event | times))
 
     def describe(self, members: Mapping[str, Sequence[str]]) -> None:
         with self._lock:
-            self._file.describe(members)
+            self._write(lambda: self._file.describe(members))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._failed = True
+            self._listener.close()
+            self._end.set()
+            logger.warning("timeline %s ends here, and the job continues: %s", self._file.path, error)
 
     def close(self) -> None:
         self._listener.close()
         self._end.set()
         self._thread.join()
         self.drain()
-        self._file.close()
+        self._write(self._file.close)
 
 
 _writer: _Writer | None = None
@@ -220,8 +245,7 @@ def stop() -> None:
 def flush() -> None:
     """Writes the events so far, because the process may be killed soon."""
     if _writer is not None:
-        with contextlib.suppress(OSError):
-            _writer.drain()
+        _writer.drain()
 
 
 def describe(members: Mapping[str, Sequence[str]]) -> None:

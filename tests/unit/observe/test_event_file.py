@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,6 +89,43 @@ def test_a_file_is_found_after_its_program_has_changed_the_folder(
     file.close()
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["t.json"]
     assert '"name": "4"' in (tmp_path / "t.json").read_text()
+
+
+def test_a_device_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "replace", lambda *_: pytest.fail("a device would be replaced"))
+    file = EventFile(os.devnull, 0, last=1)
+    for number in range(5):
+        file.write(Batch([], [("row", {"name": str(number), "ph": "X", "ts": number})]))
+    file.close()
+
+
+def fail_to_write(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_full_disk_ends_the_timeline_only(
+    last: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "t.json"
+    timeline.start(str(path), 0, last=last)
+    try:
+        for number in range(3):
+            timeline.note(str(number), 0)
+        timeline.flush()
+        before = path.read_text()
+        monkeypatch.setattr(os, "pwrite", fail_to_write)
+        for number in range(3, 6):
+            timeline.note(str(number), 0)
+        timeline.flush()
+        timeline.describe({})
+        timeline.note("later", 0)
+    finally:
+        timeline.stop()
+    (record,) = caplog.records
+    assert f"timeline {path} ends here" in record.message and "No space left" in record.message
+    assert path.read_text() == before and json.loads(before)
+    assert [found.name for found in tmp_path.iterdir()] == ["t.json"]
 
 
 def test_a_limit_is_a_number() -> None:

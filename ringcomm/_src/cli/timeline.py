@@ -44,6 +44,7 @@ def report(records: Records, last: int) -> Iterator[str]:
     yield from conclusions(found, records, end)
     yield from failures(records, end)
     if not found:
+        yield from silence(records, end)
         yield "no operation is pending; most of the time was spent in"
         yield from summary(records, last)
 
@@ -55,6 +56,9 @@ def last_operations(record: Record, end: float, last: int) -> Iterator[str]:
     yield f"rank {record.rank} on {record.host}"
     done = [operation for operation in record.operations if operation.done is not None]
     shown = [*done[-last:], *record.pending[:last]]
+    if not shown:
+        yield "  no operation in its file"
+        return
     rows = [("queued", "operation", "state", "time")]
     for operation in sorted(shown, key=lambda operation: operation.queued):
         took = "" if operation.done is None else human_time(operation.done - operation.queued)
@@ -156,7 +160,7 @@ def activity(rank: int, records: Records, end: float) -> str:
         return f"waits for {listed([repr(operation.name) for operation in pending])}"
     ends = [(operation.done, operation.name) for operation in records[rank].operations if operation.done is not None]
     if not ends:
-        return "has completed no operation"
+        return "has completed no operation that its file shows"
     return f"completed '{max(ends)[1]}' last, {human_time(end - max(ends)[0])} before the end"
 
 
@@ -183,6 +187,16 @@ def late_records(records: Records, end: float) -> Iterator[str]:
                 f"the file of rank {rank} ends {human_time(end - record.end)} before the newest one: "
                 "the process has ended, is stopped, or cannot run Python"
             )
+
+
+def silence(records: Records, end: float) -> Iterator[str]:
+    """Yields a line if no operation of any rank is recent, although none is pending."""
+    newest = max((seen.done or end for record in records.values() for seen in record.operations), default=end)
+    if end - newest > LAG:
+        yield (
+            f"all ranks completed their last operation {human_time(end - newest)} before the end, or earlier: they "
+            "compute, or are in a blocking call of a Communicator, which is recorded when it ends"
+        )
 
 
 def failures(records: Records, end: float) -> Iterator[str]:

@@ -55,7 +55,7 @@ def tensors_of(events: Sequence[Any]) -> dict[str, list[str]]:
 
 @dataclasses.dataclass
 class Operation:
-    """An operation on one rank. Times are seconds since 1970."""
+    """An operation on one rank. Times are seconds of the monotonic clock of the first file's host."""
 
     row: str
     queued: float
@@ -87,7 +87,7 @@ class Record:
         Time of the last write to the file, or of the newest event.
     """
 
-    def __init__(self, path: str, rank: int, events: Sequence[Any], offsets: dict[str, float]) -> None:
+    def __init__(self, path: str, rank: int, events: Sequence[Any], clock_of: dict[str, int]) -> None:
         self.path, self.rank = path, rank
         self.operations: list[Operation] = []
         self.ready: dict[str, set[int]] = defaultdict(set)
@@ -97,7 +97,9 @@ class Record:
         self.host = re.sub(r"rank \d+ \((.*)\)", r"\1", metadata["process_name"]["name"])
         clocks = metadata["clocks"]
         # Ranks of a host share the monotonic clock: one offset for all of them keeps their order.
-        offset = offsets.setdefault(self.host, (clocks["unix_ns"] - clocks["trace_ns"]) * 1e-9)
+        # Seconds since 1970 would round times to 0.24 µs.
+        start_ns = clock_of.setdefault(self.host, clocks["unix_ns"] - clocks["trace_ns"])
+        offset = (start_ns - next(iter(clock_of.values()))) * 1e-9
         self.end = offset + clocks["trace_ns"] * 1e-9
         rows, self._open = rows_of(events), dict[tuple[str, int | None], Operation]()
         for event in events:
@@ -144,13 +146,13 @@ def read_records(paths: Sequence[str]) -> dict[int, Record]:
         A file cannot be read.
     """
     records: dict[int, Record] = {}
-    offsets: dict[str, float] = {}
+    clock_of: dict[str, int] = {}  # host -> Unix time at which its monotonic clock was 0, in ns
     for path in paths:
         ranks: dict[int, list[Any]] = defaultdict(list)
         try:
             for event in read_events(path):
                 ranks[event["pid"]].append(event)
-            found = {rank: Record(path, rank, events, offsets) for rank, events in ranks.items()}
+            found = {rank: Record(path, rank, events, clock_of) for rank, events in ranks.items()}
         except (KeyError, TypeError, AttributeError):
             raise not_a_timeline(path) from None
         if not found:

@@ -149,6 +149,24 @@ def test_a_step_of_an_optimizer_names_the_tensors_that_are_missing(
     assert text.endswith(f"  '{PLAN}/1' (1.w, 1.b, 1.x, ...) is not reduced on ranks 0, 1\n")
 
 
+def test_ranks_that_compute_or_are_in_a_blocking_call(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [Timeline(rank) for rank in range(3)]
+    for one in made[:2]:
+        one.named("allreduce.loss", 1.0, 2.0 + one.rank)
+    assert main(["timeline", *(one.write(tmp_path) for one in made)]) == 0
+    text = capsys.readouterr().out
+    assert "all ranks completed their last operation 7 s before the end, or earlier: they compute, or are in a" in text
+    assert "rank 2 on a\n  no operation in its file\n" in text
+
+
+def test_short_times_are_exact(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = Timeline(0, end=1.8e9, begin=1.8e9 - 10.0)
+    made.add("run", "ordered", 1.8e9 - 9.0, thread="caller")
+    made.events[-1]["dur"] = 0.4
+    assert main(["timeline", made.write(tmp_path)]) == 0
+    assert "  ordered    done   400 ns\n" in capsys.readouterr().out
+
+
 def test_a_job_that_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = [Timeline(0), Timeline(1, end=7.0)]
     for one in made:

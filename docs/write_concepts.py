@@ -152,7 +152,8 @@ def slow_rank() -> Any:
                         box(axes, left + 13 * turn + length, y, 12 - length - 0.3, 5, "wait", GREY)
             else:
                 for turn in range(3 if rank == 2 else 9):
-                    box(axes, left + (13 if rank == 2 else 4.33) * turn, y, length - 0.3, 5, "", RANKS[rank])
+                    x = left + 13 * turn if rank == 2 else left + 13 * (turn // 3) + 4 * (turn % 3)
+                    box(axes, x, y, length - 0.3, 5, "", RANKS[rank])
         for end in (12.35, 25.35, 38.35):
             axes.plot([left + end] * 2, [4.4, 24.5], color=BLACK, linewidth=1)
     note(axes, 50, 28, "boxes: steps of ranks 0 to 2; black lines: exchanges between all ranks")

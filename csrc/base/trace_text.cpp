@@ -15,7 +15,7 @@ namespace {
 // any other phase that is not in this table is its category.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kTitles{
     {{"queue", "queued"}, {"agree", "negotiating"}, {"pack", "packing"}, {"unpack", "unpacking"}}};
-constexpr std::array<std::string_view, 3> kInstants{"ready", "cycle", "done"};
+constexpr std::array<std::string_view, 5> kInstants{"begin", "filled", "ready", "cycle", "done"};
 
 constexpr std::array<std::string_view, 2> kOverlapping{"message", "message wait"};
 

@@ -130,6 +130,7 @@ class Plan {
 
  private:
   void submit();
+  void note(std::string_view what, const std::string& row, std::size_t nbytes) const;
 
   std::shared_ptr<Engine::State> engine_;
   std::shared_ptr<NamedSet> set_;

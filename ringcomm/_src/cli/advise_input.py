@@ -129,16 +129,16 @@ def _steps(path: str, events: Sequence[Any]) -> tuple[float, list[Bucket]]:
     names, tensors = rows_of(events), tensors_of(events)
     begins: dict[str, list[float]] = {}
     ends: dict[str, list[float]] = {}
-    runs: dict[str, dict[str, list[tuple[float, int]]]] = {}  # plan -> bucket -> (begin, bytes)
+    fills: dict[str, dict[str, list[tuple[float, int]]]] = {}  # plan -> bucket -> (time, bytes)
     for event in events:
         row, kind = names.get(event.get("tid"), ""), event.get("cat")
         bucket = BUCKET.fullmatch(row)
-        if bucket and kind == "run":
-            run = event["ts"] * 1e-6, int(event["args"]["bytes"])
-            runs.setdefault(bucket[1], {}).setdefault(row, []).append(run)
-        elif row.startswith("plan/") and kind in ("queue", "done"):
-            (begins if kind == "queue" else ends).setdefault(row, []).append(event["ts"] * 1e-6)
-    plan = max(runs, key=lambda plan: len(begins.get(plan, [])), default="")
+        if bucket and kind == "filled":
+            fill = event["ts"] * 1e-6, int(event["args"]["bytes"])
+            fills.setdefault(bucket[1], {}).setdefault(row, []).append(fill)
+        elif row.startswith("plan/") and kind in ("begin", "done"):
+            (begins if kind == "begin" else ends).setdefault(row, []).append(event["ts"] * 1e-6)
+    plan = max(fills, key=lambda plan: len(begins.get(plan, [])), default="")
     starts = begins.get(plan, [])
     stops = [stop for stop in ends.get(plan, []) if starts and stop > starts[0]]  # without a step cut at the begin
     steps = list(zip(starts, stops, strict=False))
@@ -149,8 +149,8 @@ def _steps(path: str, events: Sequence[Any]) -> tuple[float, list[Bucket]]:
             "without overlap_forward"
         )
     buckets = []
-    for name, found in runs[plan].items():
-        ready = [begin - start for start, stop in steps for begin, _ in found if start <= begin <= stop]
+    for name, found in fills[plan].items():
+        ready = [time - start for start, stop in steps for time, _ in found if start <= time <= stop]
         if ready:
             buckets.append(Bucket(statistics.median(ready), found[-1][1], tensors.get(name, [])))
     return statistics.median(forward), buckets

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from ringcomm._src.core import _core
-from ringcomm._src.training.bucket_limits import Limits, assign
+from ringcomm._src.training.bucket_limits import Limits, assign, efficient_bytes, limits_of_pieces
 from ringcomm._src.training.pieces import by_first_use, cut, piece_bytes
 
 ITEMSIZE = 4  # bytes of an element: gradients are float32
@@ -77,13 +77,15 @@ def prices(ranks: int, ranks_per_host: int, network: _core.Network, wire: int = 
 
 def synchronous(step: Step, price: Price, overhead: float = 0.0) -> float:
     """Returns the seconds of a step that waits for all gradients before the optimizer's update."""
-    return _in_buckets(step, "allreduce", price, overhead)
+    limits = Limits.up_to(efficient_bytes(partial(price, "allreduce")))
+    return _in_buckets(step, "allreduce", price, overhead, limits)
 
 
 def overlap_forward(step: Step, price: Price, overhead: float = 0.0) -> float:
     """Returns the seconds of a step with ``overlap_forward=True``: pieces in the order of use."""
-    piece = piece_bytes(sum(step.sizes))
-    buckets = _buckets(step, Limits(first_bytes=piece, bytes=piece))
+    total = sum(step.sizes)
+    piece = piece_bytes(total)
+    buckets = _buckets(step, limits_of_pieces(total, efficient_bytes(partial(price, "allreduce"))))
     jobs: list[Job] = []
     gates: dict[int, list[int]] = {}
     for bucket in by_first_use(buckets, range(len(step.sizes))):
@@ -105,7 +107,7 @@ def sharded_optimizer(step: Step, price: Price, overhead: float = 0.0) -> float:
 
     Gradients are reduce-scattered during the backward pass. Then the new weights are gathered.
     """
-    return _in_buckets(step, "reducescatter", price, overhead) + price("allgather", sum(step.sizes))
+    return _in_buckets(step, "reducescatter", price, overhead, Limits()) + price("allgather", sum(step.sizes))
 
 
 def sharded_model(step: Step, price: Price, overhead: float = 0.0) -> float:
@@ -135,8 +137,8 @@ def _buckets(step: Step, limits: Limits) -> list[list[int]]:
     return assign(order, step.sizes, [0 for _ in items], [None for _ in items], limits)
 
 
-def _in_buckets(step: Step, collective: str, price: Price, overhead: float) -> float:
-    buckets = _buckets(step, Limits())
+def _in_buckets(step: Step, collective: str, price: Price, overhead: float, limits: Limits) -> float:
+    buckets = _buckets(step, limits)
     jobs = [Job(price(collective, sum(step.sizes[item] for item in bucket)), bucket) for bucket in buckets]
     return run(step, jobs, [list(range(len(jobs)))] * len(step.sizes), overhead)
 

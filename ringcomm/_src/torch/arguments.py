@@ -18,7 +18,6 @@ from ringcomm._src.base.wire_formats import OneBit, PowerSGD, Threshold, TopK, W
 from ringcomm._src.compression.compression import NoneCompressor, unused_patterns
 from ringcomm._src.torch.compression import Parts, format_of, is_lossy, parts_of
 from ringcomm._src.torch.units import Units
-from ringcomm._src.training.bucket_limits import Limits
 
 
 @dataclass
@@ -32,7 +31,6 @@ class Settings:
     groups: Any  # None, a number, or a list of lists of parameters
     sparse_as_dense: bool
     process_set: Any
-    limits: Limits
     algorithm: str | None = None  # None: RINGCOMM_ALGORITHM, or the core's choice
     overlap_forward: bool = False
     units: Units = field(default_factory=Units, repr=False)  # units of the gradients, which a loss scale changes

@@ -15,7 +15,7 @@ from ringcomm._src.torch.bucket_device_memory import memory_on
 from ringcomm._src.torch.buckets import Bucket
 from ringcomm._src.torch.compression import is_builtin
 from ringcomm._src.torch.slot import Slot
-from ringcomm._src.training.bucket_limits import assign, resolve_auto
+from ringcomm._src.training.bucket_limits import assign, bucket_limits, limits_of_pieces, resolve_auto
 from ringcomm._src.training.pieces import Piece, by_first_use, cut, piece_bytes
 from ringcomm._src.training.plan_agreement import Agreement
 from ringcomm._src.training.plans import BucketShape, BucketWire, LowRank
@@ -29,7 +29,11 @@ class BucketLayout:
 
     def __init__(self, settings: Settings, slots: Sequence[Slot], sparse: AbstractSet[Slot], agreed: Agreement) -> None:
         self._settings, self._slots, self._sparse = settings, slots, sparse
-        together = min(settings.limits.bytes, sum(s.like.numel() * s.like.element_size() for s in slots))
+        total = sum(slot.like.numel() * slot.like.element_size() for slot in slots)
+        self._limits = bucket_limits(settings.process_set)
+        if settings.overlap_forward:
+            self._limits = limits_of_pieces(total, self._limits.bytes)
+        together = min(self._limits.bytes, total)
         formats = [settings.format_of(slot.name, slot.parameter) for slot in slots]
         resolved = {wire: resolve_auto(wire, settings.process_set, together) for wire in set(formats)}
         self._formats = [resolved[wire] for wire in formats]
@@ -49,7 +53,7 @@ class BucketLayout:
             [p.numel() * p.element_size() for p in parameters],
             [(p.dtype, wire, p.device) for p, wire in zip(parameters, self._formats, strict=True)],
             self._groups(),
-            self._settings.limits,
+            self._limits,
         )
         shared, node = shared_gradients.is_enabled(self._settings.process_set), self._settings.process_set.node
         return [

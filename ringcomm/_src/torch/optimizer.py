@@ -34,7 +34,6 @@ from ringcomm._src.torch.reducer import GradientReducer
 from ringcomm._src.torch.reducing_optimizer import _DistributedOptimizer
 from ringcomm._src.torch.relaxed.delayed import delayed_optimizer
 from ringcomm._src.torch.wrapped import MARK, wrapped
-from ringcomm._src.training.bucket_limits import bucket_limits, limits_of_pieces
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam, torch.optim.Adamax)
 
@@ -201,7 +200,6 @@ def DistributedOptimizer(
             groups,
             sparse_as_dense,
             process_set,
-            limits_of_pieces(p.numel() * p.element_size() for _, p in names) if overlap_forward else bucket_limits(),
             algorithm,
             overlap_forward,
             key=key_of(names),

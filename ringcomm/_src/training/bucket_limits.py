@@ -6,15 +6,18 @@ The bindings call this module when they make a plan or reduce a list of gradient
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ringcomm._src.base.wire_formats import Auto, predicts_gain
-from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.training.pieces import piece_bytes
+from ringcomm._src.core import _core
+from ringcomm._src.named.process_sets import ProcessSet
+from ringcomm._src.training.pieces import SMALLEST, piece_bytes
 
 logger = logging.getLogger("ringcomm")
+
+EFFICIENT = 1.05  # highest cost of a byte in a full bucket, as a multiple of its cost in the largest bucket
 
 
 @dataclass(frozen=True)
@@ -24,16 +27,36 @@ class Limits:
     first_bytes: int = 1 << 20
     bytes: int = 25 << 20
 
-
-def bucket_limits() -> Limits:
-    """Returns the limits, at most the fusion size. Small buckets are sent early in backward."""
-    fusion = global_process_set.session().config.fusion_bytes
-    return Limits(bytes=min(Limits.bytes, fusion)) if fusion else Limits(first_bytes=1, bytes=1)
+    @classmethod
+    def up_to(cls, size: int) -> Limits:
+        return cls(min(cls.first_bytes, size), size)
 
 
-def limits_of_pieces(nbytes: Iterable[int]) -> Limits:
-    """Returns limits for gradients of these sizes that run in pieces (`pieces`)."""
-    size = min(piece_bytes(sum(nbytes)), bucket_limits().bytes)
+def bucket_limits(process_set: ProcessSet) -> Limits:
+    """Returns the limits for gradients of this set, at most the fusion size. Equal on all ranks."""
+    session, size = process_set.session(), Limits.bytes
+    hosts = [session.host_of[rank] for rank in process_set.ranks]
+    if len(set(hosts)) > 1:
+        menu = _core.Menu("allreduce", len(hosts), hosts, session.config.network())
+        size = efficient_bytes(lambda n: min(option.price.seconds for option in menu.options("", n, memory=True)))
+    return Limits.up_to(min(size, session.config.fusion_bytes or 1))
+
+
+def efficient_bytes(seconds: Callable[[int], float]) -> int:
+    """Returns the size of a full bucket between hosts: the smallest one that is sent efficiently.
+
+    Small buckets are complete earlier in the backward pass, which hides their transfer. `seconds`:
+    predicted time of an all-reduce, by bytes.
+    """
+    size, most = SMALLEST, EFFICIENT * seconds(Limits.bytes) / Limits.bytes
+    while size < Limits.bytes and seconds(size) / size > most:
+        size *= 2
+    return min(size, Limits.bytes)
+
+
+def limits_of_pieces(total: int, largest: int) -> Limits:
+    """Returns limits for `total` bytes of gradients that run in pieces (`pieces`)."""
+    size = min(piece_bytes(total), largest)
     return Limits(first_bytes=size, bytes=size)
 
 

@@ -228,7 +228,7 @@ class GradientReduction:
         """Yields (compression, indices). Gradients that do not fit the format are not compressed."""
         wire = self.compression
         if isinstance(wire, Auto):
-            wire = resolve_auto(wire, self.process_set, bucket_limits().bytes) or NoneCompressor
+            wire = resolve_auto(wire, self.process_set, bucket_limits(self.process_set).bytes) or NoneCompressor
         if not isinstance(wire, WireFormat):
             yield wire, group
             return

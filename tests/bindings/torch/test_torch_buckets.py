@@ -15,7 +15,8 @@ from ringcomm._src.torch.compression import Compression
 from ringcomm._src.torch.slices import ALIGNMENT, BIG, dense_strides, padded
 from ringcomm._src.torch.slot import GradientWatch, NestedBackward
 from ringcomm._src.torch.sparse import from_dense
-from ringcomm._src.training.bucket_limits import Limits, assign
+from ringcomm._src.training.bucket_limits import EFFICIENT, Limits, assign, efficient_bytes
+from ringcomm._src.training.pieces import SMALLEST
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 
@@ -55,6 +56,19 @@ def test_buckets_are_full_only_at_their_last_item_and_come_in_the_order_of_filli
     full = [b for b in buckets if groups[b[0]] is not None or sum(nbytes[i] for i in b) >= limits.bytes]
     last = [order.index(b[-1]) for b in full]
     assert last == sorted(last)
+
+
+@given(st.floats(0, 1e-2), st.floats(0, 1e-7))
+def test_a_full_bucket_is_the_smallest_that_is_sent_efficiently(alpha, beta):
+    def cost(nbytes):
+        return alpha / nbytes + beta
+
+    size, most = efficient_bytes(lambda nbytes: nbytes * cost(nbytes)), EFFICIENT * cost(Limits.bytes) * (1 + 1e-9)
+    assert SMALLEST <= size <= Limits.bytes
+    assert cost(size) <= most
+    if size > SMALLEST:
+        assert cost(size / 2 if size < Limits.bytes else SMALLEST) * (1 + 2e-9) >= most
+    assert Limits.up_to(size) == Limits(min(size, 1 << 20), size)
 
 
 class FakeMemory:

@@ -148,9 +148,9 @@ def timeline(period=100e3, forward=30e3):
             {"name": "tensors", "ph": "M", "tid": tid, "args": {"name": f"{plan}/{tid - 1}", "tensors": tensors}}
         )
     for begin in (5e6 + number * period for number in range(5)):
-        events.append({"cat": "queue", "ph": "X", "tid": 0, "ts": begin})
+        events.append({"cat": "begin", "ph": "i", "tid": 0, "ts": begin})
         for tid, (after, size) in enumerate(((20e3, 4 << 20), (60e3, 12 << 20)), 1):
-            events.append({"cat": "run", "ph": "X", "tid": tid, "ts": begin + after, "args": {"bytes": size}})
+            events.append({"cat": "filled", "ph": "i", "tid": tid, "ts": begin + after, "args": {"bytes": size}})
         events.append({"cat": "done", "ph": "i", "tid": 0, "ts": begin + period - forward})
     return events
 

@@ -37,7 +37,8 @@ def draw_band(axes: Any, points: Sequence[Interval], label: str = "", **style: A
 
 
 def at_end(axes: Any, x: float, y: float, label: str, color: Any) -> None:
-    axes.annotate(label, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=8, color=color)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides lines of the axes
+    axes.annotate(label, (x, y), (4, 0), textcoords="offset points", va="center", fontsize=8, color=color, bbox=box)
 
 
 def spread_labels(axes: Any, ends: Iterable[tuple[float, float, str, Any]], least: float) -> None:

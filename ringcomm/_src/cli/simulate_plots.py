@@ -62,7 +62,8 @@ def _picture(axes: Any, rows: Sequence[Row], colors: Mapping[str, str]) -> None:
         style: dict[str, Any] = {"color": OTHER_COLOR, "linewidth": 0.6, "alpha": 0.6, "zorder": 1}
         if name in colors:
             style = {"color": colors[name], "linewidth": 1.8}
-            ends.append((ratios[-1], name.replace(":", ":\n"), colors[name]))
+            if min(ratios) < RATIOS[-1]:
+                ends.append((ratios[-1], name.replace(":", ":\n"), colors[name]))
         axes.plot([max(1, row.size) for row in own], ratios, **style)
     over_sizes(axes, {max(1, size) for size in least}, most=5)
     axes.set_yscale("log", base=2)

@@ -25,9 +25,10 @@ def test_cases(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
-def test_cases_of_stores_without_shared_memory(ranks: int) -> None:
-    """As between hosts: ranks access another rank's shard by messages."""
+def test_cases_without_shared_memory(ranks: int) -> None:
+    """As between hosts: messages access another rank's shard, and buckets run during backward."""
+    modules = "cases_store,cases_relaxed_ends,cases_changes,cases_optimizer"
     variables = {"PYTHONPATH": PATHS, "RINGCOMM_SHARED_MEMORY": "off"}
-    result = mpi_case.run(ranks, run_cases, "cases_store,cases_relaxed_ends", limit=280, variables=variables)
+    result = mpi_case.run(ranks, run_cases, modules, limit=280, variables=variables)
     (line,) = result.lines("passed ")
     assert int(line.split()[1]) > 15

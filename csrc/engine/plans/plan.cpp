@@ -60,13 +60,12 @@ void Plan::begin() {
       input.parts.push_back(std::make_shared<Operation>(step->name));
   }
   step->parts = input.parts;
-  note("begin", {}, 0);
+  if (trace().enabled()) note("begin", {}, 0);
   if (run_->overlaps()) submit();
 }
 
 // Adds an event of this moment to the timeline, in the row of the plan or of a bucket.
 void Plan::note(std::string_view what, const std::string& row, std::size_t nbytes) const {
-  if (!trace().enabled()) return;
   const std::int64_t now = now_ns();
   trace().record(what, run_->name() + row, {}, now, now, nbytes, engine_->context.rank(), 0);
 }
@@ -94,8 +93,10 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place) {
   if (bucket >= input.buckets.size())
     throw invalid("'", run_->name(), "' has ", input.buckets.size(), " buckets, but no bucket ", bucket);
   input.buckets[bucket].place = std::move(place);
-  const PlanBucket& filled = run_->shape().buckets[bucket];
-  note("filled", concat("/", bucket), filled.count * size_of(filled.dtype));
+  if (trace().enabled()) {
+    const PlanBucket& filled = run_->shape().buckets[bucket];
+    note("filled", concat("/", bucket), filled.count * size_of(filled.dtype));
+  }
   input.filled[bucket].store(1, std::memory_order_release);
   if (!run_->overlaps()) return;
   engine_->worker->wake();

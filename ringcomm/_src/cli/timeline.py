@@ -180,7 +180,7 @@ def has_run(row: str, since: float, record: Record) -> bool:
 
 
 def late_records(records: Records, end: float) -> Iterator[str]:
-    """Yields the ranks whose files end before those of the others."""
+    """Yields a line for each rank with a file that ends earlier than the others."""
     for rank, record in records.items():
         if end - record.end > LAG:
             yield (

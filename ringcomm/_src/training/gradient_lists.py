@@ -18,7 +18,7 @@ from ringcomm._src.compression.compression import NoneCompressor, parts_of, redu
 from ringcomm._src.named.build import split_list
 from ringcomm._src.named.graph_ops import Reduce
 from ringcomm._src.named.process_sets import ProcessSet, global_process_set
-from ringcomm._src.training.bucket_limits import bucket_limits, resolve_auto
+from ringcomm._src.training.bucket_limits import Limits, resolve_auto
 from ringcomm._src.training.replicas import CountedCheck, every
 
 
@@ -228,7 +228,8 @@ class GradientReduction:
         """Yields (compression, indices). Gradients that do not fit the format are not compressed."""
         wire = self.compression
         if isinstance(wire, Auto):
-            wire = resolve_auto(wire, self.process_set, bucket_limits(self.process_set).bytes) or NoneCompressor
+            largest = min(Limits.bytes, self.process_set.session().config.fusion_bytes or 1)
+            wire = resolve_auto(wire, self.process_set, largest) or NoneCompressor
         if not isinstance(wire, WireFormat):
             yield wire, group
             return

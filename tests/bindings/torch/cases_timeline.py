@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 
 import pytest
 import torch
@@ -18,9 +19,11 @@ def case_a_timeline_shows_the_step_of_one_process():
     optimizer = hvd.DistributedOptimizer(sgd(net.parameters()), net.named_parameters())
     path = os.path.join(tempfile.gettempdir(), f"ringcomm-advise-{hvd.broadcast_object(os.getpid())}.json")
     hvd.start_timeline(path)
-    for _ in range(6):
+    for _ in range(14):  # gradients of the first five steps are handed over in step()
         optimizer.zero_grad()
-        net(torch.ones(64, 300)).square().mean().backward()
+        middle = net[:4](torch.ones(64, 300))
+        middle.register_hook(lambda _: time.sleep(0.03))
+        net[4:](middle).square().mean().backward()
         optimizer.step()
     hvd.stop_timeline()
     if hvd.rank() > 0:
@@ -33,4 +36,5 @@ def case_a_timeline_shows_the_step_of_one_process():
         step = read_timeline(path, sizes)
         assert sorted(step.sizes) == sorted(sizes.values()) and len(read_timeline(path, {}).sizes) == 2
         assert step.forward > 0 and step.backward == step.ready[0] == max(step.ready) > min(step.ready) > 0
+        assert step.backward > 0.03  # the sleep is in the backward pass
     os.remove(path)

@@ -19,7 +19,7 @@ struct TraceEvent {
   std::uint64_t bytes;
   std::int32_t rank, thread;  // thread: 0 caller, 1 worker
   std::int32_t lane;          // row of the timeline, for phases that overlap in time; -1: none
-  char category[16];          // "begin", "filled", "queue", "ready", "agree", "cycle", "pack", "run",
+  char category[16];          // "filled", "queue", "ready", "agree", "cycle", "pack", "run",
                               // "unpack", "done"; within "run":
                               // "host wait", "host work", "encode", "decode", "share-reduce",
                               // "share-only", "from device", "to device"

@@ -7,13 +7,12 @@
 
 namespace ringcomm {
 
-// Identical on all ranks, except own_core.
+// Identical on all ranks.
 struct EngineConfig {
   std::size_t fusion_bytes = 64 << 20;  // bytes of the largest fused bucket
   std::size_t cache_capacity = 4096;    // names that each set remembers
   double stall_warn_seconds = 60;       // 0: never
   double stall_fail_seconds = 0;        // 0: never
-  bool own_core = true;                 // the worker's thread shares no core with callers
   ChannelConfig channel;
 };
 

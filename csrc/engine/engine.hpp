@@ -74,10 +74,10 @@ class Engine {
   // that have them (Plan::finish). The ranks of a set make and close the same plans in the same
   // order. `slot`: an unused slot of the node. `by_priority`: of the buckets that are ready on
   // all ranks, the first one runs next, and the items are counted as soon as possible. Both can be
-  // awaited singly (Plan::part).
+  // awaited singly (Plan::part). `overlaps`: buckets run as they fill; else in finish().
   std::shared_ptr<Plan> make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op, kernels::Scale pre,
                                   kernels::Scale post, std::size_t items, std::shared_ptr<Node> node, int slot,
-                                  std::string algorithm = {}, bool by_priority = false);
+                                  std::string algorithm = {}, bool by_priority = false, bool overlaps = true);
   bool has_room_for_plan(int set) const;  // equal on all ranks between two plans
 
   // Every rank adds the same services in the same order: the k-th services of all ranks exchange
@@ -100,7 +100,7 @@ class Plan {
  public:
   Plan(std::shared_ptr<Engine::State> engine, std::shared_ptr<NamedSet> set, std::shared_ptr<PlanRun> run);
   ~Plan();
-  // Begins a step, and its agreement if PlanRun::overlaps(); otherwise finish() begins the
+  // Begins a step, and its agreement if PlanShape::overlaps; otherwise finish() begins the
   // agreement. Throws Error(invalid) while a step is in progress.
   void begin();
   // Returns whether a bucket's stretches (PlanBucket) may be stored separately. If not, they are
@@ -130,7 +130,6 @@ class Plan {
 
  private:
   void submit();
-  void note(std::string_view what, const std::string& row, std::size_t nbytes) const;
 
   std::shared_ptr<Engine::State> engine_;
   std::shared_ptr<NamedSet> set_;

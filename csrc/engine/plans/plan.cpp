@@ -15,21 +15,22 @@ void require_rest(const PlanRun& run, const char* still) {
 
 std::shared_ptr<Plan> Engine::make_plan(int set, std::string name, std::vector<PlanBucket> buckets, Op op,
                                         kernels::Scale pre, kernels::Scale post, std::size_t items,
-                                        std::shared_ptr<Node> node, int slot, std::string algorithm, bool by_priority) {
+                                        std::shared_ptr<Node> node, int slot, std::string algorithm, bool by_priority,
+                                        bool overlaps) {
   Context& context = state_->context;
   const std::lock_guard lock(context.mutex);
   const std::shared_ptr<NamedSet> target = state_->sets.find(set);
   if (target->me < 0) throw invalid("rank ", context.rank(), " is not in process set ", set);
   if (by_priority && items == 0) throw invalid("plan '", name, "' by priority needs items");
   PlanShape shape{"plan/" + name, std::move(buckets), op, pre, post, items, std::move(algorithm), by_priority};
+  shape.overlaps = overlaps;
   PlanTable& plans = target->plans;
   const std::size_t stream = plans.free_stream(shape.name);
   const std::uint64_t steps = plans.past_steps(shape.name);
   auto channel = std::make_unique<Channel>(context.transport, target->ranks, target->me,
                                            context.tags.of_plan(target->tags, static_cast<int>(stream)),
                                            std::move(node), slot, context.config.channel);
-  const auto run = std::make_shared<PlanRun>(target->in_flight, std::move(shape), stream, std::move(channel), steps,
-                                             context.config.own_core);
+  const auto run = std::make_shared<PlanRun>(target->in_flight, std::move(shape), stream, std::move(channel), steps);
   plans.open(run);
   return std::make_shared<Plan>(state_, target, run);
 }
@@ -60,20 +61,14 @@ void Plan::begin() {
       input.parts.push_back(std::make_shared<Operation>(step->name));
   }
   step->parts = input.parts;
-  if (trace().enabled()) note("begin", {}, 0);
-  if (run_->overlaps()) submit();
-}
-
-// Adds an event of this moment to the timeline, in the row of the plan or of a bucket.
-void Plan::note(std::string_view what, const std::string& row, std::size_t nbytes) const {
-  const std::int64_t now = now_ns();
-  trace().record(what, run_->name() + row, {}, now, now, nbytes, engine_->context.rank(), 0);
+  if (run_->shape().overlaps) submit();
 }
 
 void Plan::submit() {
   PlanInput& input = run_->input;
   try {
-    engine_->submit(set_->id, {&input.step, 1});
+    // Without overlap, the caller waits next, and does the work itself.
+    engine_->submit(set_->id, {&input.step, 1}, run_->shape().overlaps ? Worker::When::now : Worker::When::soon);
   } catch (...) {
     input.begun = false;
     input.step->conclude(std::current_exception());
@@ -95,10 +90,12 @@ void Plan::ready(std::size_t bucket, std::shared_ptr<MemoryLocation> place) {
   input.buckets[bucket].place = std::move(place);
   if (trace().enabled()) {
     const PlanBucket& filled = run_->shape().buckets[bucket];
-    note("filled", concat("/", bucket), filled.count * size_of(filled.dtype));
+    const std::int64_t now = now_ns();
+    trace().record("filled", concat(run_->name(), "/", bucket), {}, now, now, filled.count * size_of(filled.dtype),
+                   engine_->context.rank(), 0);
   }
   input.filled[bucket].store(1, std::memory_order_release);
-  if (!run_->overlaps()) return;
+  if (!run_->shape().overlaps) return;
   engine_->worker->wake();
   engine_->worker->help();  // without a thread, the worker runs only in turns like this one
 }
@@ -115,9 +112,8 @@ std::shared_ptr<Operation> Plan::finish(std::vector<std::uint8_t> present) {
   }
   input.present = std::move(present);
   input.filled.back().store(1, std::memory_order_release);
-  if (!run_->overlaps()) submit();
   input.begun = false;
-  engine_->worker->wake();
+  shape.overlaps ? engine_->worker->wake() : submit();
   return input.step;
 }
 

@@ -12,17 +12,10 @@
 
 namespace ringcomm {
 
-namespace {
-
-bool on_device(const PlanBucket& bucket) { return bucket.on_device; }
-
-}  // namespace
-
 PlanRun::PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
-                 std::uint64_t steps, bool own_core)
+                 std::uint64_t steps)
     : input(shape.buckets.size()), in_flight_(in_flight), shape_(std::move(shape)), stream_(stream),
       signature_(make_signature()), channel_(std::move(channel)),
-      overlaps_(own_core || !channel_->on_one_host() || std::ranges::any_of(shape_.buckets, on_device)),
       entry_(channel_->account().entry("training step", "plan")), past_steps_(steps), steps_(steps),
       order_(shape_.buckets.size() + (shape_.items > 0 ? 1 : 0), shape_.by_priority) {
   std::vector<std::size_t> residual_counts;  // elements

@@ -28,23 +28,20 @@ struct PlanShape {
   std::size_t items = 0;
   std::string algorithm{};   // algorithm of its calls; "": chosen automatically
   bool by_priority = false;  // otherwise in their order. Needs items
+  bool overlaps = true;      // buckets run before finish(), while the program computes the next ones
 };
 
 // The worker's side of a plan. Only the worker uses it, except the parts marked otherwise.
 class PlanRun {
  public:
-  // `steps`: completed by earlier plans of this name. `own_core`: EngineConfig::own_core.
+  // `steps`: completed by earlier plans of this name.
   PlanRun(InFlight& in_flight, PlanShape shape, std::size_t stream, std::unique_ptr<Channel> channel,
-          std::uint64_t steps, bool own_core);
+          std::uint64_t steps);
 
   // ---- any thread
   const PlanShape& shape() const { return shape_; }
   const std::string& name() const { return shape_.name; }
   const Descriptor& signature() const { return signature_; }
-  // Returns whether buckets run before finish(), while the program computes the next ones. If this
-  // host reduces them in memory, and the worker shares the program's core, that would only
-  // interrupt the program.
-  bool overlaps() const { return overlaps_; }
   std::size_t stream() const { return stream_; }
   std::uint64_t steps() const { return steps_.load(); }  // completed
 
@@ -91,7 +88,6 @@ class PlanRun {
   const std::size_t stream_;
   const Descriptor signature_;
   const std::unique_ptr<Channel> channel_;
-  const bool overlaps_;
   const std::shared_ptr<Entry> entry_;  // counts steps; calls of its buckets are counted in the channel's entries
   const std::uint64_t past_steps_;      // steps of earlier plans of this name
   std::atomic<std::uint64_t> steps_;

@@ -30,6 +30,10 @@ constexpr Sleep kListening = 4ms;  // nothing is pending
 // yield.
 constexpr int kSpins = 64, kYields = 64;
 
+// A caller that assists has nothing else to do, so it polls often: it wakes late by at most 1/kLate
+// of its wait.
+constexpr int kLate = 8;
+
 // Gathering: the thread waits for kGather before its pass. As long as something new is submitted
 // meanwhile, it waits again, twice as long.
 constexpr Sleep kGather = 60us, kLongestGather = 480us;
@@ -157,12 +161,12 @@ void Worker::rest(std::unique_lock<std::mutex>& lock) {
 }
 
 // Waits until nothing has been submitted for a while, or a submission is urgent. After several
-// polls that found nothing, it returns immediately. Callers then wait for each operation that they
-// submit, so there is nothing to gather.
+// polls that found nothing, it waits once: callers then wait for each operation that they submit,
+// so there is nothing to gather, and they do the work unless they compute first.
 void Worker::gather(std::unique_lock<std::mutex>& lock) {
-  if (doze_ > 2 * kDoze) return;
+  const Sleep longest = doze_ > 2 * kDoze ? kGather : kLongestGather;
   const auto hurry = [this] { return wanted_ != When::soon || assisted_ || stop_; };
-  for (Sleep sleep = kGather; !hurry() && sleep <= kLongestGather; sleep *= 2) {
+  for (Sleep sleep = kGather; !hurry() && sleep <= longest; sleep *= 2) {
     const std::uint64_t before = submitted_;
     wake_.wait_for(lock, sleep, hurry);
     if (submitted_ == before) return;
@@ -174,7 +178,7 @@ template <class Over>
 void Worker::work(bool assisting, std::int64_t deadline_ns, Over&& over) {
   Pass last{.pending = true};
   if (over(last)) return;
-  Backoff backoff(kAgreeing, kSpins, assisting ? kYields : 0);
+  Backoff backoff(kAgreeing, kSpins, assisting ? kYields : 0, assisting ? kLate : 1);
   std::optional<ShortSleeps> short_sleeps;
   const auto look = [&] {
     {

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="*.json: an object of bytes or shapes by parameter, in the order of use; else a TorchScript file",
     )
-    add("--timeline", metavar="FILE.json", help="timeline of a rank, for step time and order of gradients")
+    add("--timeline", metavar="FILE.json", help="timeline of a rank, in place of --model and --step-time")
     add("--step-time", type=parse_seconds, metavar="TIME", help="step of one process, for example 120ms")
     add("--forward-share", type=float, metavar="SHARE", help="forward pass and update, of the step (default 0.33)")
     add("--batch", type=int, default=1, metavar="N", help="samples of a rank's step (default 1)")
@@ -136,18 +136,19 @@ def step_of(options: argparse.Namespace) -> model.Step:
     share, seconds = options.forward_share, options.step_time
     if seconds == 0:
         raise ValueError("--step-time must be above 0")
-    sizes = read_sizes(options.model) if options.model else {}
     if options.timeline:
         if share is not None:
             raise ValueError("--forward-share contradicts --timeline, which shows the share")
-        step = read_timeline(options.timeline, sizes)
+        if options.model:
+            raise ValueError("--model contradicts --timeline, which shows the parameters")
+        step = read_timeline(options.timeline)
         return step.slower(seconds / step.seconds) if seconds else step
-    if not sizes or not seconds:
+    if not options.model or not seconds:
         raise ValueError("give --model and --step-time, or --timeline")
     share = 1 / 3 if share is None else share
     if not 0 <= share <= 1:
         raise ValueError("--forward-share must be between 0 and 1")
-    return model.step_by_bytes(seconds, share, list(sizes.values()))
+    return model.step_by_bytes(seconds, share, list(read_sizes(options.model).values()))
 
 
 # ---- the predictions -------------------------------------------------------------------------------------------------

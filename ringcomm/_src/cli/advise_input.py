@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ringcomm._src.base.installed import missing_message
 from ringcomm._src.cli.step_model import ITEMSIZE, Step
-from ringcomm._src.cli.timeline_files import BUCKET, not_a_timeline, read_events, rows_of, tensors_of
+from ringcomm._src.cli.timeline_files import not_a_timeline, read_events, rows_of
 
 
 def read_sizes(path: str) -> dict[str, int]:
@@ -68,89 +69,66 @@ def _from_torchscript(path: str) -> dict[str, int]:
 # ---- timelines -------------------------------------------------------------------------------------------------------
 
 
-class Bucket(NamedTuple):
-    """A bucket of gradients in a timeline."""
-
-    ready: float  # seconds from the begin of the step's first bucket; a median
-    nbytes: int
-    tensors: list[str]
-
-
-def read_timeline(path: str, sizes: Mapping[str, int]) -> Step:
+def read_timeline(path: str) -> Step:
     """Returns the step that a rank's timeline shows, without the time of its communication.
 
-    The first gradient marks the end of the forward pass. The last bucket marks the end of the
-    backward pass. Times are medians over steps.
+    The first gradient marks the end of the forward pass, the last one that of the backward pass.
+    Times are medians over steps.
 
     Parameters
     ----------
     path
         A file of ``RINGCOMM_TIMELINE``.
-    sizes
-        Bytes of each parameter by name; empty: each bucket counts as one parameter.
 
     Raises
     ------
     ValueError
-        The file is no timeline, shows fewer than three steps of a ``DistributedOptimizer``, or
-        names parameters that `sizes` does not have.
+        The file is no timeline, or shows fewer than three steps of a ``DistributedOptimizer``.
     OSError
         The file cannot be read.
     """
     events = read_events(path)
     try:
-        forward, buckets = _steps(path, events)
+        steps = _steps(events)
     except (KeyError, TypeError):  # an event of another program
         raise not_a_timeline(path) from None
-    backward = max(bucket.ready for bucket in buckets)
-    sizes_then_ready: list[tuple[int, float]] = []  # in the order in which gradients become ready
-    begin = 0.0
-    for bucket in sorted(buckets):
-        items = _items(path, bucket, sizes)
-        total, done = sum(items), 0
-        for size in items:
-            done += size
-            sizes_then_ready.append((size, begin + (bucket.ready - begin) * (done / total)))
-        begin = bucket.ready
-    sizes_then_ready.reverse()
-    return Step(forward, backward, *(tuple(values) for values in zip(*sizes_then_ready, strict=True)))
-
-
-def _items(path: str, bucket: Bucket, sizes: Mapping[str, int]) -> list[int]:
-    if not sizes:
-        return [bucket.nbytes]
-    if unknown := [name for name in bucket.tensors if name not in sizes]:
-        raise ValueError(f"--model has no parameter {unknown[0]!r}, which {path} names")
-    return [sizes[name] for name in bucket.tensors] or [bucket.nbytes]
-
-
-def _steps(path: str, events: Sequence[Any]) -> tuple[float, list[Bucket]]:
-    """Returns the seconds of the forward pass, and the buckets, of the plan with the most steps."""
-    names, tensors = rows_of(events), tensors_of(events)
-    begins: dict[str, list[float]] = {}
-    ends: dict[str, list[float]] = {}
-    fills: dict[str, dict[str, list[tuple[float, int]]]] = {}  # plan -> bucket -> (time, bytes)
-    for event in events:
-        row, kind = names.get(event.get("tid"), ""), event.get("cat")
-        bucket = BUCKET.fullmatch(row)
-        if bucket and kind == "filled":
-            fill = event["ts"] * 1e-6, int(event["args"]["bytes"])
-            fills.setdefault(bucket[1], {}).setdefault(row, []).append(fill)
-        elif row.startswith("plan/") and kind in ("begin", "done"):
-            (begins if kind == "begin" else ends).setdefault(row, []).append(event["ts"] * 1e-6)
-    plan = max(fills, key=lambda plan: len(begins.get(plan, [])), default="")
-    starts = begins.get(plan, [])
-    stops = [stop for stop in ends.get(plan, []) if starts and stop > starts[0]]  # without a step cut at the begin
-    steps = list(zip(starts, stops, strict=False))
-    forward = [start - stop for start, stop in zip(starts[1:], stops, strict=False)]
-    if len(steps) < 3 or min(forward) < 0:
+    if len(steps) < 3:
         raise ValueError(
             f"{path} does not show three steps of a DistributedOptimizer: record one on two ranks of a host, "
             "without overlap_forward"
         )
-    buckets = []
-    for name, found in fills[plan].items():
-        ready = [time - start for start, stop in steps for time, _ in found if start <= time <= stop]
-        if ready:
-            buckets.append(Bucket(statistics.median(ready), found[-1][1], tensors.get(name, [])))
-    return statistics.median(forward), buckets
+    sizes: dict[str, int] = {}
+    after_first: dict[str, list[float]] = {}  # by parameter: seconds after the step's first gradient, in each step
+    for _, gradients in steps:
+        first = min(time for time, _, _ in gradients)
+        for time, name, nbytes in gradients:
+            sizes[name] = nbytes
+            after_first.setdefault(name, []).append(time - first)
+    ready = {name: statistics.median(times) for name, times in after_first.items()}
+    names = sorted(ready, key=ready.__getitem__, reverse=True)
+    forward = statistics.median(min(gradients)[0] - begin for begin, gradients in steps)
+    return Step(forward, ready[names[0]], tuple(sizes[name] for name in names), tuple(ready[name] for name in names))
+
+
+Gradient = tuple[float, str, int]  # time in seconds, parameter, bytes
+
+
+def _steps(events: Sequence[Any]) -> list[tuple[float, list[Gradient]]]:
+    """Returns the begin and the gradients of each complete step, of the plan with the most steps."""
+    rows = rows_of(events)
+    gradients: dict[str, list[Gradient]] = {}
+    ends: dict[str, list[float]] = {}
+    for event in events:
+        row, kind = rows.get(event.get("tid"), ""), event.get("cat")
+        if kind == "gradient":
+            gradients.setdefault(row, []).append((event["ts"] * 1e-6, event["name"], int(event["args"]["bytes"])))
+        elif kind == "done":
+            ends.setdefault(row, []).append(event["ts"] * 1e-6)
+    found = []
+    for row, computed in gradients.items():
+        if f"{row}/ready" in rows.values():  # a plan by priority: steps overlap
+            continue
+        stops = sorted(ends.get(row, []))
+        steps = [(begin, [one for one in computed if begin < one[0] < end]) for begin, end in pairwise(stops)]
+        found.append([step for step in steps if step[1]])
+    return max(found, key=len, default=[])

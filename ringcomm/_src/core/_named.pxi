@@ -3,7 +3,7 @@ cdef extern from "border/named.hpp":
     CPlanBucket c_bucket "ringcomm_border::bucket"(int, vector[size_t], uint64_t, cbool, uint64_t, uint64_t, vector[pair[size_t, size_t]],
                                                      size_t, cbool, vector[vector[size_t]], cbool)
     shared_ptr[CPlan] c_make_plan "ringcomm_border::make_plan"(CEngine&, int, string, vector[CPlanBucket], int, double, double, size_t,
-                                                               shared_ptr[CNode], int, string, cbool) except +translate nogil
+                                                               shared_ptr[CNode], int, string, cbool, cbool) except +translate nogil
 
 cdef extern from "engine/worker/queue.hpp" namespace "ringcomm" nogil:
     cdef cppclass CCallQueue "ringcomm::CallQueue"(CSource):
@@ -16,7 +16,6 @@ cdef extern from "engine/engine.hpp" namespace "ringcomm" nogil:
     cdef cppclass CEngineConfig "ringcomm::EngineConfig":
         size_t fusion_bytes, cache_capacity
         double stall_warn_seconds, stall_fail_seconds
-        cbool own_core
         CChannelConfig channel
     cdef cppclass COperationState "ringcomm::OperationState"(COperation):
         pass
@@ -66,12 +65,11 @@ cdef class Engine:
     cdef shared_ptr[CEngine] it
     cdef shared_ptr[CWorker] worker
 
-    def __init__(self, Worker worker not None, Transport transport not None, config: ChannelConfig, bint own_core):
+    def __init__(self, Worker worker not None, Transport transport not None, config: ChannelConfig):
         cdef CEngineConfig c
         options = config.options
         c.fusion_bytes, c.cache_capacity = options.fusion_bytes, options.cache_capacity
         c.stall_warn_seconds, c.stall_fail_seconds = options.stall_warn_seconds, options.stall_fail_seconds
-        c.own_core = own_core
         c.channel = channel_config(config)
         self.worker = worker.it
         self.it = make_shared[CEngine](worker.it, transport.it, c)
@@ -105,7 +103,7 @@ cdef class Engine:
 
     def make_plan(
             self, int set_id, str name, buckets: Sequence[BucketShape], int op, double pre, double post,
-            size_t items, node: Node | None, int slot, str algorithm="", bint by_priority=False) -> Plan:
+            size_t items, node: Node | None, int slot, str algorithm="", bint by_priority=False, bint overlaps=True) -> Plan:
         cdef vector[CPlanBucket] all_buckets
         cdef string c_name = name.encode(), c_algorithm = algorithm.encode()
         cdef shared_ptr[CNode] on_host = node_of(node)
@@ -116,7 +114,7 @@ cdef class Engine:
         made.worker = self.worker
         with nogil:
             made.it = c_make_plan(self.it.get()[0], set_id, c_name, all_buckets, op, pre, post, items, on_host, slot,
-                                  c_algorithm, by_priority)
+                                  c_algorithm, by_priority, overlaps)
         return made
 
     def has_room_for_plan(self, int set_id) -> bool:

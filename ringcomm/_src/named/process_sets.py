@@ -42,6 +42,7 @@ class Session(Protocol):
     custom_algorithms: CustomAlgorithms
     config: Config
     host_of: list[int]  # host index of each rank of the world
+    own_core: bool  # the worker's thread shares no core with the program; equal on all ranks of a host
     sets: list[ProcessSet]  # sets in use; the global set is the first
     at_end: list[Callable[[], None]]  # functions that the session calls when it ends
     extras: dict[str, Any]  # objects of other modules that live as long as the session

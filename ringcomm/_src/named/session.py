@@ -43,7 +43,7 @@ class Session:
         self.link = link
         self.comm = Communicator(link, config)
         self.config = self.comm.config
-        self.host_of = link.topology.host_of
+        self.host_of, self.own_core = link.topology.host_of, self.comm._own_core
         self.rank, self.size = link.rank, link.size
         self.worker = link.worker
         self.custom_algorithms = self.comm.custom_algorithms
@@ -51,7 +51,7 @@ class Session:
         if self.config.stats:
             accounts.report_at_end()
         engine_config = self.config.channel(self.host_of, self.custom_algorithms.table, self.ledger.accounts[0])
-        self.engine = _core.Engine(link.worker, link.another_transport(), engine_config, self.comm._own_core)
+        self.engine = _core.Engine(link.worker, link.another_transport(), engine_config)
         self.engine.watch(processes, link.rank_of)
         self.sets: list[ProcessSet] = []
         self.has_its_sets = False  # False if init() raised for its process sets

@@ -180,10 +180,16 @@ class _Writer:
 
     def note(self, name: str, begin_ns: int, arguments: Mapping[str, object]) -> None:
         event = {"name": name, "cat": name, "ph": "X", "args": dict(arguments)}
-        times = {"ts": begin_ns / 1e3, "dur": (time.monotonic_ns() - begin_ns) / 1e3}
+        self._add(name, event | {"ts": begin_ns / 1e3, "dur": (time.monotonic_ns() - begin_ns) / 1e3})
+
+    def mark(self, row: str, kind: str, name: str, arguments: Mapping[str, object]) -> None:
+        event = {"name": name, "cat": kind, "ph": "i", "s": "t", "args": dict(arguments)}
+        self._add(row, event | {"ts": time.monotonic_ns() / 1e3})
+
+    def _add(self, row: str, event: dict[str, Any]) -> None:
         with self._lock:
             if not self._failed:
-                self._notes.append((name, event | times))
+                self._notes.append((row, event))
 
     def describe(self, members: Mapping[str, Sequence[str]]) -> None:
         with self._lock:
@@ -259,6 +265,17 @@ def note(name: str, begin_ns: int, **arguments: object) -> None:
     """Adds an event of Python, from `begin_ns` (``time.monotonic_ns``) until now."""
     if _writer is not None:
         _writer.note(name, begin_ns, arguments)
+
+
+def is_recording() -> bool:
+    """Returns True while this process writes a timeline."""
+    return _writer is not None
+
+
+def mark(row: str, kind: str, name: str, **arguments: object) -> None:
+    """Adds an event of this moment to a row."""
+    if _writer is not None:
+        _writer.mark(row, kind, name, arguments)
 
 
 def abandon() -> None:

@@ -15,7 +15,13 @@ from ringcomm._src.torch.bucket_device_memory import memory_on
 from ringcomm._src.torch.buckets import Bucket
 from ringcomm._src.torch.compression import is_builtin
 from ringcomm._src.torch.slot import Slot
-from ringcomm._src.training.bucket_limits import assign, bucket_limits, limits_of_pieces, resolve_auto
+from ringcomm._src.training.bucket_limits import (
+    assign,
+    bucket_limits,
+    limits_of_pieces,
+    overlaps_backward,
+    resolve_auto,
+)
 from ringcomm._src.training.pieces import Piece, by_first_use, cut, piece_bytes
 from ringcomm._src.training.plan_agreement import Agreement
 from ringcomm._src.training.plans import BucketShape, BucketWire, LowRank
@@ -24,13 +30,16 @@ from ringcomm._src.training.plans import BucketShape, BucketWire, LowRank
 class BucketLayout:
     """The buckets of these slots, except `sparse` ones, which are reduced without a bucket.
 
-    `pieces` are the buckets' pieces by priority, or None if buckets run in their order.
+    `pieces` are the buckets' pieces by priority, or None if buckets run in their order. `overlaps`:
+    buckets are reduced during the backward pass.
     """
 
     def __init__(self, settings: Settings, slots: Sequence[Slot], sparse: AbstractSet[Slot], agreed: Agreement) -> None:
         self._settings, self._slots, self._sparse = settings, slots, sparse
         total = sum(slot.like.numel() * slot.like.element_size() for slot in slots)
-        self._limits = bucket_limits(settings.process_set)
+        on_device = any(not slot.like.is_cpu for slot in slots)
+        self.overlaps = on_device or overlaps_backward(settings.process_set)
+        self._limits = bucket_limits(settings.process_set, self.overlaps)
         if settings.overlap_forward:
             self._limits = limits_of_pieces(total, self._limits.bytes)
         together = min(self._limits.bytes, total)

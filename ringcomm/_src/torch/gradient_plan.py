@@ -12,9 +12,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from ringcomm._src.base import errors
 from ringcomm._src.base.errors import HorovodInternalError
-from ringcomm._src.base.ops import Average, Sum
 from ringcomm._src.observe import timeline
 from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.asynchronous import operations
@@ -25,7 +23,7 @@ from ringcomm._src.torch.residuals import PlanResiduals
 from ringcomm._src.torch.slices import FlatSlice, Slice
 from ringcomm._src.torch.slot import HANDED_OVER, SPLIT, Slot
 from ringcomm._src.training.plan_agreement import Agreement
-from ringcomm._src.training.plans import Flags, Outcome, Presence, StepPlan
+from ringcomm._src.training.plans import Flags, Outcome, Presence, StepPlan, require_usable
 
 
 class GradientPlan:
@@ -59,7 +57,10 @@ class GradientPlan:
             settings.scales(),
             settings.algorithm or layout.algorithm(),
             layout.pieces,
+            layout.overlaps,
         )
+        self.overlaps = layout.overlaps
+        self._row = f"plan/{name}"
         scales, feedback = (settings.scales()[0], settings.residual_scale()), self._plan.feedback()
         self._has_feedback = feedback is not None
         self.residuals = PlanResiduals(feedback, self.slots, self._buckets, residual or {}, *scales)
@@ -71,7 +72,7 @@ class GradientPlan:
         self._members = set(self.slots)
         names = [[self.slots[item].name for item in bucket.items] for bucket in self._buckets]
         buckets = range(len(names)) if layout.pieces is None else [piece.bucket for piece in layout.pieces]
-        timeline.describe({f"plan/{name}/{number}": names[bucket] for number, bucket in enumerate(buckets)})
+        timeline.describe({f"{self._row}/{number}": names[bucket] for number, bucket in enumerate(buckets)})
         self.in_step = False
         self.in_flight: set[int] = set()  # buckets of the step that `run` has left in flight
         self._ranks_with: list[int] = []
@@ -135,11 +136,29 @@ class GradientPlan:
                 for slot in holders:
                     slot.exposes_view = False
 
-    def hand_over(self, slot: Slot) -> bool:
-        """Puts the gradient into its bucket, or submits it by name. Returns True if it exists."""
+    def trace(self, slot: Slot) -> None:
+        """Adds to the timeline that the gradient is complete now."""
+        if slot.slice is not None:
+            like = slot.like
+            timeline.mark(self._row, "gradient", slot.name, bytes=like.numel() * like.element_size())
+
+    def hand_over(self, slot: Slot) -> None:
+        """Takes the gradient for this step: now if buckets overlap backward, else in `run`."""
         slot.hand_over()
+        if self.overlaps:
+            self._store(slot)
+
+    def split(self, slot: Slot) -> None:
+        """Clears ``.grad`` of a gradient that was handed over: it receives only later parts."""
+        if not slot.stored:
+            self._store(slot)
+        slot.split()
+
+    def _store(self, slot: Slot) -> bool:
+        """Puts the gradient into its bucket, or submits it by name. Returns True if it exists."""
         if slot.slice is None:
             gradient = slot.gradient()
+            slot.stored = True
             if gradient is not None:
                 self._by_name.start(slot, gradient)
             return gradient is not None
@@ -164,10 +183,13 @@ class GradientPlan:
         present = Presence(len(self.slots))
         for item in self._sequence:
             slot = self.slots[item]
-            if slot in skip:
+            if slot in skip or (mine.changed and not slot.stored):  # no rank uses results of a changed step
                 if slot.slice is not None:
                     slot.slice.clear()
-            elif slot.state >= HANDED_OVER or self.hand_over(slot):
+                continue
+            if slot.state < HANDED_OVER:
+                slot.hand_over()
+            if slot.stored or self._store(slot):
                 present.here[item] = 1
                 present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
         for number, bucket in enumerate(self._buckets):
@@ -189,7 +211,7 @@ class GradientPlan:
         # All ranks collect the same gradients, also after a failure, so none stays in flight.
         named = [slot for slot, count in zip(self.slots, ranks_with, strict=True) if slot.slice is None and count]
         collected = self._by_name.finish([slot for slot in named if mine.dropped or slot not in skip])
-        self._require_usable(flags)
+        require_usable(flags, self._settings.op)
         if mine.kept:
             for slot, gradient in collected.items():
                 slot.parameter.grad = gradient
@@ -268,26 +290,6 @@ class GradientPlan:
         """Restores the residuals, because the gradients of the step just reduced are not used."""
         for transform in self._transforms:
             transform.undo()
-
-    def _require_usable(self, flags: Flags) -> None:
-        """Raises the same error on every rank if the step cannot be used."""
-        if flags.dropped and flags.kept:
-            raise errors.HorovodInternalError(
-                "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), and other "
-                "ranks stepped. All ranks must take the same decision: call optimizer.synchronize() before the script "
-                "reads gradients."
-            )
-        if flags.changed:
-            raise errors.HorovodInternalError(
-                f"The script of {flags.changed} rank(s) changed gradients between backward() and step(), while they "
-                "were being sent to the other ranks. To clip or unscale gradients, call optimizer.synchronize() first, "
-                "then change them, then step within optimizer.skip_synchronize()."
-            )
-        if flags.split and self._settings.op not in (Average, Sum):
-            raise errors.HorovodInternalError(
-                "Backward added to gradients that were already being sent (reentrant checkpointing), which only "
-                "op=Average and op=Sum support. Later steps send these gradients after backward, and do not fail."
-            )
 
     def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
         """Adds parts that a rank computed after the bucket was sent. They are reduced by name."""

@@ -14,8 +14,9 @@ import torch
 from ringcomm._src.torch import shared_gradients
 from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.kind import location_of
+from ringcomm._src.torch.nested_backward import NestedBackward
 from ringcomm._src.torch.replicas import ReplicaCheck
-from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, NestedBackward, Slot
+from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, Slot
 from ringcomm._src.torch.tensors import require_arithmetic
 
 TOO_MANY_PASSES = (

@@ -1,9 +1,11 @@
 """Reduces the gradients of one optimizer while backward computes them.
 
 A hook on each parameter copies the gradient into its bucket, and a full bucket is sent immediately.
-``synchronize`` sends the rest, waits, and sets ``.grad`` to a view of the result in the bucket. If
-the script holds a dense gradient, the result is copied to that gradient instead. In the first two
-steps hooks send nothing. The order of rank 0's first backward pass becomes the order of buckets.
+If that would only interrupt backward (`overlaps_backward`), the hook takes the gradient for the
+step, and ``synchronize`` copies it. ``synchronize`` sends the rest, waits, and sets ``.grad`` to a
+view of the result in the bucket. If the script holds a dense gradient, the result is copied to that
+gradient instead. In the first two steps hooks send nothing. The order of rank 0's first backward
+pass becomes the order of buckets.
 
 In three cases hooks send nothing, because a gradient could be unwanted or incomplete: (1) The
 script clears gradients instead of stepping (a GAN's discriminator while the generator trains).
@@ -25,6 +27,7 @@ from typing import Any
 import torch
 
 from ringcomm._src.base.errors import HorovodInternalError
+from ringcomm._src.observe import timeline
 from ringcomm._src.torch.arguments import Settings, format_text
 from ringcomm._src.torch.gradient_plan import GradientPlan
 from ringcomm._src.torch.hooked import TOO_MANY_PASSES, HookedParameters
@@ -78,7 +81,8 @@ class GradientReducer(HookedParameters):
         if slot.parameter.grad is None:
             self._cancel_sent()
         elif self.in_nested_backward():
-            slot.split()
+            assert self._plan is not None
+            self._plan.split(slot)
         else:
             raise AssertionError(TOO_MANY_PASSES.format(name=slot.name))
 
@@ -111,8 +115,12 @@ class GradientReducer(HookedParameters):
 
     def _send(self, slot: Slot) -> None:
         plan = self._plan
+        if plan is None or not plan.holds(slot):
+            return
+        if timeline.is_recording():
+            plan.trace(slot)
         early = self._send_early and self._steps >= WATCHED_STEPS and self.exclusive
-        if early and plan is not None and plan.usable() and plan.holds(slot) and slot.fits():
+        if early and plan.usable() and slot.fits():
             plan.begin()
             if plan.aliased:  # the script may write to gradients undetected
                 return
@@ -120,7 +128,8 @@ class GradientReducer(HookedParameters):
             self._first = self._first or slot
             gradient = slot.gradient()
             if gradient is not None:
-                slot.watch.record(gradient)
+                if slot.stored:
+                    slot.watch.record(gradient)
                 slot.mark(gradient, GradientInFlight)
 
     def wants_order(self) -> bool:

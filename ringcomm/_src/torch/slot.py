@@ -1,4 +1,4 @@
-"""A parameter as the gradient reducer sees it, and facts about the current backward pass.
+"""A parameter as the gradient reducer sees it.
 
 `hooked` makes a `Slot` for each trainable parameter. Plans store its gradient's state there.
 """
@@ -9,7 +9,6 @@ import enum
 import operator
 import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,48 +18,6 @@ from ringcomm._src.torch.shared_gradients import BlockReservation
 from ringcomm._src.torch.slices import COUNTS_USERS, ONE_USER, Slice, dense_strides, users_of
 from ringcomm._src.torch.sparse import from_dense
 from ringcomm._src.training.plan_agreement import ParameterFacts
-
-_BACKWARD_CODE = {torch.autograd.backward.__code__, torch.autograd.grad.__code__}
-
-
-def _backwards_on(frame: FrameType | None) -> int:
-    """Returns the number of calls of backward on a stack, from this frame on; at most two."""
-    seen = 0
-    while frame is not None and seen < 2:
-        seen += frame.f_code in _BACKWARD_CODE
-        frame = frame.f_back
-    return seen
-
-
-def inside_nested_backward(everywhere: bool = False) -> bool:
-    """Returns True if a backward pass runs inside another one, as in reentrant checkpointing.
-
-    A gradient may then be computed in parts. Each part calls the hook, and no part is marked as the
-    last. Autograd does not report nesting, but on the CPU both passes are on the caller's stack.
-    Hooks of device parameters run on a thread of the device, which also begins the inner pass. The
-    outer pass is on another thread's stack, so `everywhere` searches the stacks of all threads.
-    (Independent passes of two threads look nested; gradients are then sent late, but correctly.)
-    """
-    if not everywhere:
-        return _backwards_on(sys._getframe(1)) > 1
-    return sum(_backwards_on(frame) for frame in sys._current_frames().values()) > 1
-
-
-class NestedBackward:
-    """Caches `inside_nested_backward` per backward pass: walking the stack costs microseconds."""
-
-    def __init__(self) -> None:
-        self._pass_id = -1
-        self._nested = False
-
-    def __call__(self, everywhere: bool) -> bool:
-        """Returns the cached result. `everywhere`: hooks may run on other threads."""
-        pass_id = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else -1
-        if pass_id == -1:
-            return inside_nested_backward(everywhere)
-        if pass_id != self._pass_id:
-            self._pass_id, self._nested = pass_id, inside_nested_backward(everywhere)
-        return self._nested
 
 
 class GradientWatch:
@@ -139,6 +96,7 @@ class Slot:
             self.like = torch.empty((), dtype=self._facts[0], device=parameter.device).expand(parameter.shape)
         self.blocks: BlockReservation | None = None
         self.state = NO_GRADIENT
+        self.stored = False  # the gradient is in its bucket, or submitted by name
         self.passes = 0  # backward passes that gave a gradient since the last reduction
         self.fired = -1  # position in the order of this step's gradients; -1: no gradient yet
         self.in_parts = False  # its gradient was computed in parts, so only synchronize() sends it
@@ -201,7 +159,7 @@ class Slot:
         return was_written(self._exposed) or not self.watch.untouched(self.gradient())
 
     def _is_held(self) -> bool:
-        if self.state == HANDED_OVER and self.exposes_view:  # `.grad` is the slice's view, so it stays the same object
+        if self.stored and self.exposes_view:  # `.grad` is the slice's view, so it stays the same object
             return False
         gradient = self.parameter.grad
         if gradient is None or gradient.layout is not torch.strided:
@@ -241,7 +199,7 @@ class Slot:
     def store(self) -> bool:
         """Copies the gradient (or zeros) into the bucket. Returns True if there is a gradient."""
         assert self.slice is not None
-        gradient = self.gradient()
+        gradient, self.stored = self.gradient(), True
         if gradient is None:
             self.slice.clear()
             return False
@@ -298,5 +256,5 @@ class Slot:
         """Begins a new step."""
         self._unmark()
         self._exposed, self._held = [], False
-        self.state, self.passes, self.fired, self.collect = NO_GRADIENT, 0, -1, None
+        self.state, self.stored, self.passes, self.fired, self.collect = NO_GRADIENT, False, 0, -1, None
         self.watch.forget()

@@ -32,14 +32,31 @@ class Limits:
         return cls(min(cls.first_bytes, size), size)
 
 
-def bucket_limits(process_set: ProcessSet) -> Limits:
-    """Returns the limits for gradients of this set, at most the fusion size. Equal on all ranks."""
+def overlaps_backward(process_set: ProcessSet) -> bool:
+    """Returns True if buckets are reduced during the backward pass. Equal on all ranks.
+
+    They are not if the ranks of one host reduce them in memory, and the worker has no core besides
+    the program's: it could only interrupt the program.
+    """
+    session = process_set.session()
+    hosts = {session.host_of[rank] for rank in process_set.ranks}
+    return session.own_core or process_set.node is None or len(hosts) > 1
+
+
+def bucket_limits(process_set: ProcessSet, overlaps: bool = True) -> Limits:
+    """Returns the limits for gradients of this set, at most the fusion size. Equal on all ranks.
+
+    `overlaps`: full buckets are reduced during the backward pass.
+    """
     session, size = process_set.session(), Limits.bytes
+    fusion_bytes = session.config.fusion_bytes or 1
+    if not overlaps:
+        return Limits(fusion_bytes, fusion_bytes)
     hosts = [session.host_of[rank] for rank in process_set.ranks]
     if len(set(hosts)) > 1:
         menu = _core.Menu("allreduce", len(hosts), hosts, session.config.network())
         size = efficient_bytes(lambda n: min(option.price.seconds for option in menu.options("", n, memory=True)))
-    return Limits.up_to(min(size, session.config.fusion_bytes or 1))
+    return Limits.up_to(min(size, fusion_bytes))
 
 
 def efficient_bytes(seconds: Callable[[int], float]) -> int:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ringcomm._src.base.errors import HorovodInternalError
+from ringcomm._src.base.ops import Average, Sum
 from ringcomm._src.core import _core
 from ringcomm._src.named.process_sets import ProcessSet
 from ringcomm._src.training.pieces import Piece
@@ -43,6 +45,27 @@ class Outcome(NamedTuple):
     present: list[int]  # ranks that had a gradient
     sparse: list[int]  # ranks that had a sparse gradient
     flags: Flags
+
+
+def require_usable(flags: Flags, op: object) -> None:
+    """Raises the same error on every rank if the step cannot be used."""
+    if flags.dropped and flags.kept:
+        raise HorovodInternalError(
+            "Some ranks dropped the gradients of this step (zero_grad() after backward, without step()), and other "
+            "ranks stepped. All ranks must take the same decision: call optimizer.synchronize() before the script "
+            "reads gradients."
+        )
+    if flags.changed:
+        raise HorovodInternalError(
+            f"The script of {flags.changed} rank(s) changed gradients between backward() and step(), while they "
+            "were being sent to the other ranks. To clip or unscale gradients, call optimizer.synchronize() first, "
+            "then change them, then step within optimizer.skip_synchronize()."
+        )
+    if flags.split and op not in (Average, Sum):
+        raise HorovodInternalError(
+            "Backward added to gradients that were already being sent (reentrant checkpointing), which only "
+            "op=Average and op=Sum support. Later steps send these gradients after backward, and do not fail."
+        )
 
 
 class Presence:
@@ -119,14 +142,16 @@ class StepPlan:
         scales: tuple[float, float],
         algorithm: str | None = None,
         pieces: Sequence[Piece] | None = None,
+        overlaps: bool = True,
     ) -> None:
         """Makes a plan for `items` gradients; some may be in no bucket. Collective.
 
         `pieces`: the pieces of buckets (in host memory) by priority; None: buckets run in order.
+        `overlaps`: buckets run as they become ready; False: in `send_rest`.
         """
         self._set, self._id, self._session, self._items = process_set, plan_id, process_set.session(), items
         node, self._slot = process_set.take_slot()
-        self._buckets, self.by_priority = buckets, pieces is not None
+        self._buckets, self.by_priority, self.overlaps = buckets, pieces is not None, overlaps
         whole = [Piece(number, 0, sum(bucket.stretches)) for number, bucket in enumerate(buckets)]
         self._pieces = whole if pieces is None else pieces
         self._pieces_of: list[list[int]] = [[] for _ in buckets]
@@ -137,6 +162,7 @@ class StepPlan:
             *(2 * items + len(Flags._fields), node, self._slot),
             algorithm=process_set.algorithm("allreduce", algorithm) if algorithm else "",
             by_priority=self.by_priority,
+            overlaps=overlaps,
         )
         self.begin = self._plan.begin
         self.ready = self._plan.ready if pieces is None else self._ready_pieces

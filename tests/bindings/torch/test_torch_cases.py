@@ -27,7 +27,7 @@ def test_cases(ranks: int) -> None:
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_cases_without_shared_memory(ranks: int) -> None:
     """As between hosts: messages access another rank's shard, and buckets run during backward."""
-    modules = "cases_store,cases_relaxed_ends,cases_changes,cases_optimizer"
+    modules = "cases_store,cases_relaxed_ends,cases_changes,cases_gradient_memory,cases_optimizer,cases_unusual"
     variables = {"PYTHONPATH": PATHS, "RINGCOMM_SHARED_MEMORY": "off"}
     result = mpi_case.run(ranks, run_cases, modules, limit=280, variables=variables)
     (line,) = result.lines("passed ")

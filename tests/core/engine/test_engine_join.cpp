@@ -7,7 +7,8 @@ using namespace ringcomm;
 
 namespace {
 
-void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, EngineConfig config = {}) {
+void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, EngineConfig config = {},
+                   bool overlaps = true) {
   Random shared(seed);
   const Job job = make_job(shared, size);
   const auto hub = make_threads_hub(size);
@@ -22,7 +23,7 @@ void unequal_steps(int size, bool threaded, bool on_host, std::uint64_t seed, En
     std::vector<float> bucket(1000), small(3);
     const auto plan = r.engine->make_plan(
         0, "model", {{DType::float32, bucket.size(), bucket.data()}, {DType::float32, small.size(), small.data()}},
-        Op::average, {3, 1}, {}, 2, nodes[static_cast<std::size_t>(rank)], 1);
+        Op::average, {3, 1}, {}, 2, nodes[static_cast<std::size_t>(rank)], 1, {}, false, overlaps);
     Random random(seed * 100 + static_cast<std::uint64_t>(rank));
     for (std::size_t epoch = 0; epoch < job.steps.size(); ++epoch) {
       const auto& steps = job.steps[epoch];
@@ -87,9 +88,8 @@ int main(int argc, char** argv) {
     for (int size = 1; size <= 6; ++size) {
       EngineConfig config;
       if (trial % 2) config.fusion_bytes = 100, config.cache_capacity = 3, config.channel.node_segment_bytes = 1024;
-      config.own_core = trial % 4 < 2;
       for (const bool on_host : {false, true})
-        unequal_steps(size, true, on_host, trial * 10 + static_cast<std::uint64_t>(size), config);
+        unequal_steps(size, true, on_host, trial * 10 + static_cast<std::uint64_t>(size), config, trial % 4 < 2);
     }
   }
   for (const int size : {1, 2, 4}) unequal_steps(size, false, false, 77);

@@ -138,35 +138,33 @@ def test_a_torchscript_file(tmp_path):
     assert read_sizes(str(file)) == {"0.weight": 60, "0.bias": 20, "1.weight": 20, "1.bias": 4}
 
 
-def timeline(period=100e3, forward=30e3):
-    """Returns events of five steps: two buckets, ready 20 and 60 ms after the first gradient."""
-    plan, events = "plan/optimizer0.plan1", []
-    for tid, name in enumerate((plan, f"{plan}/0", f"{plan}/1")):
+PLAN = "plan/optimizer0.plan1"
+
+
+def timeline(period=100e3, forward=30e3, rows=(PLAN, "others")):
+    """Returns events of five steps: three gradients, 0, 20 and 60 ms after the first one."""
+    events = []
+    for tid, name in enumerate(rows):
         events.append({"name": "thread_name", "ph": "M", "tid": tid, "args": {"name": name}})
-    for tid, tensors in ((1, ["head"]), (2, ["body", "embed"])):
-        events.append(
-            {"name": "tensors", "ph": "M", "tid": tid, "args": {"name": f"{plan}/{tid - 1}", "tensors": tensors}}
-        )
-    for begin in (5e6 + number * period for number in range(5)):
-        events.append({"cat": "begin", "ph": "i", "tid": 0, "ts": begin})
-        for tid, (after, size) in enumerate(((20e3, 4 << 20), (60e3, 12 << 20)), 1):
-            events.append({"cat": "filled", "ph": "i", "tid": tid, "ts": begin + after, "args": {"bytes": size}})
-        events.append({"cat": "done", "ph": "i", "tid": 0, "ts": begin + period - forward})
+    for begin in (5e6 + number * period for number in range(6)):
+        events.append({"cat": "done", "ph": "i", "tid": 0, "ts": begin})
+        events.append({"cat": "done", "ph": "i", "tid": 1, "ts": begin + 1e3})  # an operation beside the steps
+        for after, name, size in ((0, "head", 1 << 20), (20e3, "body", 4 << 20), (60e3, "embed", 12 << 20)):
+            event = {"name": name, "cat": "gradient", "ph": "i", "tid": 0, "args": {"bytes": size}}
+            events.append(event | {"ts": begin + forward + after})
     return events
 
 
-def test_a_timeline(tmp_path, sizes, capsys):
+def test_a_timeline(tmp_path, capsys):
     file = tmp_path / "t.json"
-    cut = {"cat": "done", "ph": "i", "tid": 0, "ts": 4.99e6}  # the timeline began within a step
-    file.write_text(json.dumps([*timeline(), cut]))
-    step = read_timeline(str(file), {})
-    assert (step.forward, step.backward, step.sizes) == (pytest.approx(0.03), pytest.approx(0.06), (12 << 20, 4 << 20))
-    assert step.ready == pytest.approx((0.06, 0.02))
-    step = read_timeline(str(file), read_sizes(sizes))
-    assert step.sizes == (4 << 20, 8 << 20, 4 << 20)
-    assert step.ready == pytest.approx((0.06, 0.02 + 0.04 * 2 / 3, 0.02))
+    events = timeline()
+    late = {"name": "embed", "cat": "gradient", "ph": "i", "tid": 0, "ts": 4.99e6, "args": {"bytes": 12 << 20}}
+    file.write_text(json.dumps([*events[:2], late, *events[2:]]))  # the timeline began within a step
+    step = read_timeline(str(file))
+    assert (step.forward, step.backward) == (pytest.approx(0.03), pytest.approx(0.06))
+    assert step.sizes == (12 << 20, 4 << 20, 1 << 20) and step.ready == pytest.approx((0.06, 0.02, 0))
     assert main(["advise", "--timeline", str(file), "--step-time", "180ms", *NETWORK_OPTION]) == 0
-    assert capsys.readouterr().out.startswith("# one process: 180 ms a step, 33% of it forward; 16 MB")
+    assert capsys.readouterr().out.startswith("# one process: 180 ms a step, 33% of it forward; 17 MB")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +184,8 @@ def test_a_timeline(tmp_path, sizes, capsys):
         (["--timeline", "SIZES"], "is not a timeline of ringcomm"),
         (["--timeline", "FOREIGN"], "is not a timeline of ringcomm"),
         (["--timeline", "EMPTY"], "does not show three steps of a DistributedOptimizer"),
-        (["--timeline", "TIMELINE", "--model", "OTHER"], "--model has no parameter 'head'"),
+        (["--timeline", "BY_PRIORITY"], "does not show three steps of a DistributedOptimizer"),
+        (["--timeline", "TIMELINE", "--model", "SIZES"], "--model contradicts --timeline"),
         (["--timeline", "TIMELINE", "--forward-share", "0.3"], "--forward-share contradicts --timeline"),
     ],
 )
@@ -196,7 +195,7 @@ def test_errors_are_one_line(arguments, message, tmp_path, sizes, capsys):
         "EMPTY": [],
         "FOREIGN": [{"ph": "M", "name": "thread_name"}],
         "TIMELINE": timeline(),
-        "OTHER": {"weight": 4},
+        "BY_PRIORITY": timeline(rows=(PLAN, f"{PLAN}/ready")),
     }
     files = {"SIZES": sizes}
     for name, document in texts.items():

@@ -32,9 +32,9 @@ inline PlanBucket bucket(int dtype, std::vector<std::size_t> stretches, std::uin
 }
 inline std::shared_ptr<Plan> make_plan(Engine& engine, int set, std::string name, std::vector<PlanBucket> buckets,
                                        int op, double pre, double post, std::size_t items, std::shared_ptr<Node> node,
-                                       int slot, std::string algorithm, bool by_priority) {
+                                       int slot, std::string algorithm, bool by_priority, bool overlaps) {
   return engine.make_plan(set, std::move(name), std::move(buckets), static_cast<Op>(op), {pre, 1}, {post, 1}, items,
-                          std::move(node), slot, std::move(algorithm), by_priority);
+                          std::move(node), slot, std::move(algorithm), by_priority, overlaps);
 }
 // Returns the plan's residuals; the pointer keeps the plan alive.
 inline std::shared_ptr<Feedback> feedback_of(const std::shared_ptr<Plan>& plan) { return {plan, plan->feedback()}; }

@@ -81,7 +81,7 @@ void plans(int size, std::uint64_t seed) {
 
 // Stores the stretches of a bucket where each step chooses: in this rank's arena, elsewhere, or
 // contiguously.
-void stretches(int size, bool shared, bool own_core, std::uint64_t seed) {
+void stretches(int size, bool shared, bool overlaps, std::uint64_t seed) {
   const std::vector<std::size_t> counts{70'000, 16, 40'000, 320};
   const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   const auto hub = make_threads_hub(size);
@@ -89,17 +89,14 @@ void stretches(int size, bool shared, bool own_core, std::uint64_t seed) {
   std::barrier end(size);
   on_ranks(size, [&](int rank) {
     const auto& node = nodes[static_cast<std::size_t>(rank)];
-    EngineConfig config;
-    config.own_core = own_core;
-    Rank r(hub, rank, size, config, true, shared ? node : nullptr);
+    Rank r(hub, rank, size, {}, true, shared ? node : nullptr);
     Random random(seed + static_cast<std::uint64_t>(rank));
     const auto plan = r.engine->make_plan(0, "model", {{DType::int32, all, nullptr, counts}}, Op::sum, {}, {}, 0,
-                                          shared ? node : nullptr, 3);
+                                          shared ? node : nullptr, 3, {}, false, overlaps);
     const bool apart = shared && size > 1;
     CHECK(plan->takes_stretches(0) == apart);
     std::vector<std::int32_t> whole(all), elsewhere(all);
     const std::uint64_t arena = node->allocate(all * sizeof(std::int32_t));
-    const bool overlaps = own_core || !apart;
     for (int step = 0; step < 12; ++step) {
       std::vector<std::int32_t*> where;
       std::size_t first = 0;

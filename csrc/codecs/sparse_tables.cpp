@@ -138,7 +138,7 @@ SparseTables::Sum& SparseTables::merged(std::size_t table) {
 std::size_t SparseTables::count(std::size_t table) { return merged(table).firsts.size() - 1; }
 
 void SparseTables::write_rows(std::size_t table, std::size_t first, std::size_t last, std::byte* indices,
-                              std::byte* values, kernels::Scale by) {
+                              std::byte* values, kernels::Scale by, const std::byte* next) {
   const Sum& sum = merged(table);
   const auto& [dtype, width, rows] = tables_[table];
   const std::size_t step = row_bytes(table);
@@ -150,6 +150,7 @@ void SparseTables::write_rows(std::size_t table, std::size_t first, std::size_t 
     const std::size_t begin = sum.firsts[k], end = sum.firsts[k + 1];
     std::memcpy(indices, &sum.entries[begin].index, kNumber);
     if (step == 0) continue;
+    if (next) prefetch_row(next + sum.entries[begin].index * step, step);
     for (std::size_t i = begin; i < end; ++i)
       if (i + kAhead < sum.entries.size()) prefetch_row(sum.entries[i + kAhead].values, step);
     if (end == begin + 1 && per_row.identity()) {
@@ -169,8 +170,9 @@ void SparseTables::write_rows(std::size_t table, std::size_t first, std::size_t 
   if (single && !by.identity()) kernels::scale(dtype, all_values, all_values, (last - first) * width, by);
 }
 
-void SparseTables::write(std::size_t table, std::int64_t* indices, void* values, kernels::Scale by) {
-  write_rows(table, 0, count(table), reinterpret_cast<std::byte*>(indices), static_cast<std::byte*>(values), by);
+void SparseTables::write(std::size_t table, std::int64_t* indices, void* values, kernels::Scale by, const void* next) {
+  write_rows(table, 0, count(table), reinterpret_cast<std::byte*>(indices), static_cast<std::byte*>(values), by,
+             static_cast<const std::byte*>(next));
 }
 
 std::vector<std::size_t> SparseTables::bounds(std::size_t table, std::size_t owners) {

@@ -42,7 +42,9 @@ class SparseTables {
   std::size_t count(std::size_t table);                                               // distinct rows
 
   // Writes the sums of a table, sorted by index. `indices` and `values` have room for count().
-  void write(std::size_t table, std::int64_t* indices, void* values, kernels::Scale by);
+  // `next`: the rows of the dense table with these indices are fetched into the caches, because the
+  // caller updates them next. Other ranks' rows are not there yet. May be null.
+  void write(std::size_t table, std::int64_t* indices, void* values, kernels::Scale by, const void* next = nullptr);
 
   // Packs the sums into a block for each of `owners` ranks; owner k's block has the k-th part of
   // each table's rows. packed_bytes() returns the size of each block.
@@ -63,7 +65,7 @@ class SparseTables {
   std::size_t row_bytes(std::size_t table) const;
   Sum& merged(std::size_t table);
   void write_rows(std::size_t table, std::size_t first, std::size_t last, std::byte* indices, std::byte* values,
-                  kernels::Scale by);
+                  kernels::Scale by, const std::byte* next = nullptr);
   std::vector<std::size_t> bounds(std::size_t table, std::size_t owners);  // distinct rows before each owner's part
   void check(const std::string& operation, const std::byte* first, const std::byte* block) const;
 

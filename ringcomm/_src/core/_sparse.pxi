@@ -10,7 +10,7 @@ cdef extern from "codecs/sparse_tables.hpp" namespace "ringcomm" nogil:
         void add(size_t, const int64_t*, const void*, size_t) except +translate
         size_t added(size_t)
         size_t count(size_t) except +translate
-        void write(size_t, int64_t*, void*, Scale) except +translate
+        void write(size_t, int64_t*, void*, Scale, const void*) except +translate
         vector[size_t] packed_bytes(size_t) except +translate
 
 cdef extern from "border/sparse.hpp" namespace "ringcomm_border" nogil:
@@ -55,10 +55,10 @@ cdef class SparseTables:
         """Returns the number of distinct rows of each table."""
         return [self.it.get().count(i) for i in range(self.tables)]
 
-    def write(self, size_t table, uintptr_t indices, uintptr_t values, double factor, int64_t divisor) -> None:
+    def write(self, size_t table, uintptr_t indices, uintptr_t values, double factor, int64_t divisor, uintptr_t next_used=0) -> None:
         self.require(table)
         with nogil:
-            self.it.get().write(table, <int64_t*>indices, <void*>values, make_scale(factor, divisor))
+            self.it.get().write(table, <int64_t*>indices, <void*>values, make_scale(factor, divisor), <const void*>next_used)
 
     def packed_bytes(self, size_t owners) -> list[int]:
         """Returns the bytes of each owner's block."""

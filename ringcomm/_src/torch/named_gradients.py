@@ -73,7 +73,8 @@ class NamedGradients:
             self._rows[slot] if slot in self._rows else _empty_sparse(slot.like.detach(), slot.sparse_dim or 1)
             for slot in self._tables
         ]
-        self._sum = SparseSum(rows, f"{settings.name}.{prefix}sparse", settings.op, settings.process_set, self._choice)
+        name, weights = f"{settings.name}.{prefix}sparse", [slot.parameter for slot in self._tables]
+        self._sum = SparseSum(rows, name, settings.op, settings.process_set, self._choice, weights)
 
     def finish(self, slots: Collection[Slot], prefix: str = "") -> dict[Slot, torch.Tensor]:
         """Returns the reduced gradients. Contributes zeros for slots that were not started."""

@@ -47,19 +47,31 @@ def from_dense(tensor: Tensor, sparse_dim: int) -> Tensor:
     return torch.sparse_coo_tensor(*parts, tensor.shape, is_coalesced=True, check_invariants=False)
 
 
-def written(sums: _core.SparseTables, like: Sequence[Tensor], factor: float, divisor: int) -> list[Tensor]:
-    """Returns the sums as coalesced tensors with the shapes, dtypes and devices of `like`."""
+def written(
+    sums: _core.SparseTables, like: Sequence[Tensor], factor: float, divisor: int, weights: Sequence[Tensor] = ()
+) -> list[Tensor]:
+    """Returns the sums as coalesced tensors with the shapes, dtypes and devices of `like`.
+
+    `weights`: tensors of these shapes that are updated next; their rows are fetched into the caches.
+    """
     results = []
-    for number, (count, tensor) in enumerate(zip(sums.counts(), like, strict=True)):
+    for number, (count, tensor, weight) in enumerate(zip(sums.counts(), like, weights or like, strict=True)):
         dims = tensor.sparse_dim()
         rows = torch.empty(count, dtype=torch.int64)
         values = torch.empty((count, *tensor.shape[dims:]), dtype=tensor.dtype)
-        sums.write(number, rows.data_ptr(), values.data_ptr(), factor, divisor)
+        next_used = weight.data_ptr() if _has_rows_of(weight, tensor) else 0
+        sums.write(number, rows.data_ptr(), values.data_ptr(), factor, divisor, next_used)
         indices = rows.unsqueeze(0) if dims == 1 else _unravelled(rows, tensor.shape[:dims])
         parts = indices.to(tensor.device), values.to(tensor.device)
         result = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
         results.append(result._coalesced_(True))
     return results
+
+
+def _has_rows_of(weight: Tensor, tensor: Tensor) -> bool:
+    """Returns True if the weight is a contiguous array of the tensor's rows in host memory."""
+    dense = weight.layout is torch.strided and weight.is_cpu and weight.is_contiguous()
+    return dense and weight.shape == tensor.shape and weight.dtype == tensor.dtype
 
 
 def _unravelled(rows: Tensor, shape: Sequence[int]) -> Tensor:
@@ -80,8 +92,10 @@ class SparseSum:
         op: Any,
         process_set: ProcessSet,
         choice: Choice | None = None,
+        weights: Sequence[Tensor] = (),
     ) -> None:
-        self._like, self._op = list(tensors), op
+        """Starts the sum. `weights`: updated with the results."""
+        self._like, self._op, self._weights = list(tensors), op, weights
         tables, entries = [table_of(tensor) for tensor in tensors], [entries_of(tensor) for tensor in tensors]
         self._reduction = SparseReduction(tables, entries, name, process_set, choice)
         self._results: list[Tensor] | None = None
@@ -91,5 +105,5 @@ class SparseSum:
         """Returns coalesced tensors, equal on all ranks."""
         if self._results is None:
             sums = self._reduction.wait()
-            self._results = written(sums, self._like, 1.0, self._reduction.divisor(self._op))
+            self._results = written(sums, self._like, 1.0, self._reduction.divisor(self._op), self._weights)
         return self._results

@@ -628,6 +628,9 @@ class Bucket(NamedTuple):
     def buffer(self) -> torch.Tensor:
         return self.gradient
 
+    def parameters(self) -> list[torch.Tensor]:
+        return [torch.zeros(self.gradient.shape)]
+
     def index(self) -> int:
         return self.number
 

@@ -46,7 +46,8 @@ std::vector<std::byte> packed(SparseTables& tables, std::size_t owners, int rank
 void check_sums(SparseTables& sums, std::size_t table, const SparseTable& shape, const Rows& expected) {
   std::vector<std::int64_t> indices(sums.count(table));
   std::vector<float> values(sums.count(table) * shape.width);
-  sums.write(table, indices.data(), values.data(), {2.0, 1});
+  const std::vector<float> weights(shape.rows < 10'000 ? shape.rows * shape.width : 0);
+  sums.write(table, indices.data(), values.data(), {2.0, 1}, weights.empty() ? nullptr : weights.data());
   CHECK(indices.size() == expected.size());
   std::size_t i = 0;
   for (const auto& [index, row] : expected) {

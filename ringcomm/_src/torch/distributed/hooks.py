@@ -70,7 +70,7 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
             raise TypeError(f"compression_hook needs a process group of the backend ringcomm, not {group!r}")
         buffer = bucket.buffer()
         if buffer.is_sparse:
-            result = sparse.setdefault(group, _SparseBuckets()).add(buffer)
+            result = sparse.setdefault(group, _SparseBuckets()).add(buffer, bucket.parameters()[0])
         else:
             result = average_dense(group, bucket, buffer)
         if bucket.is_last() and group in sparse:
@@ -103,21 +103,21 @@ class _SparseBuckets:
 
     def __init__(self) -> None:
         self._gradients: list[torch.Tensor] = []
+        self._weights: list[torch.Tensor] = []
         self._over: Any = torch.futures.Future()
         self._averages: Any = None
 
-    def add(self, gradient: torch.Tensor) -> Any:
-        """Returns the future of the gradient's average."""
+    def add(self, gradient: torch.Tensor, weight: torch.Tensor) -> Any:
+        """Returns the future of the average of this weight's gradient."""
         index = len(self._gradients)
         self._gradients.append(gradient)
+        self._weights.append(weight)
         # torch's C++ code reads an error only from a callback that raises it
         return self._over.then(lambda _: self._averages.value()[index])
 
     def average(self, group: ProcessGroup) -> None:
         """Averages the gradients together."""
-        options: Any = dist.AllreduceCoalescedOptions()
-        options.reduceOp = dist.ReduceOp.AVG
-        group.allreduce_coalesced(self._gradients, options).get_future().then(self._finish)
+        group.average_sparse(self._gradients, self._weights).get_future().then(self._finish)
 
     def _finish(self, averages: Any) -> None:
         self._averages = averages

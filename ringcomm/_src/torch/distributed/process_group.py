@@ -76,7 +76,9 @@ class ProcessGroup(GroupMessages):
 
         return self._in_place((op, factor), tensors, make, opts)
 
-    def _allreduce_sparse(self, tensors: Tensors, op: Any, factor: float, opts: Any) -> Work:
+    def _allreduce_sparse(
+        self, tensors: Tensors, op: Any, factor: float, opts: Any, weights: Sequence[Tensor] = ()
+    ) -> Work:
         def gather(packed: Tensor, finish: Callable[[Tensor], None]) -> Work:
             request = row_calls.allgather_any(arrays.source(packed))
             gathered = request.finish
@@ -88,7 +90,11 @@ class ProcessGroup(GroupMessages):
 
             return self._run(make, tensors, opts)
 
-        return sparse.allreduce(self, tensors, op, factor, gather)
+        return sparse.allreduce(self, tensors, op, factor, gather, weights)
+
+    def average_sparse(self, tensors: Tensors, weights: Sequence[Tensor]) -> Work:
+        """Averages in place. `weights`: tensors of these shapes that are updated with the results."""
+        return self._allreduce_sparse(tensors, ops.Average, 1.0, None, weights)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """Reduces each tensor separately, in place."""

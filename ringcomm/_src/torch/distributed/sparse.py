@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -24,10 +24,13 @@ class Members(Protocol):
     def rank(self) -> int: ...
 
 
-def allreduce(group: Members, tensors: list[Tensor], op: Any, factor: float, gather: Gather) -> Any:
+def allreduce(
+    group: Members, tensors: list[Tensor], op: Any, factor: float, gather: Gather, weights: Sequence[Tensor] = ()
+) -> Any:
     """Reduces in place; returns the work. UnsupportedError unless op is Sum or Average.
 
-    `gather` starts the gather of the ranks' packed rows.
+    `gather` starts the gather of the ranks' packed rows. `weights`: tensors of these shapes that
+    are updated with the results.
     """
     if op not in (Sum, Average):
         raise UnsupportedError(f"all_reduce of sparse tensors supports SUM and AVG, not {op.name}")
@@ -45,7 +48,7 @@ def allreduce(group: Members, tensors: list[Tensor], op: Any, factor: float, gat
         sums = _core.SparseTables(tables)
         sums.add_packed("all_reduce", blocks.data_ptr(), blocks.nbytes)
         divisor = group.size() if op == Average else 1
-        for tensor, total in zip(tensors, sparse.written(sums, local, factor, divisor), strict=True):
+        for tensor, total in zip(tensors, sparse.written(sums, local, factor, divisor, weights), strict=True):
             tensor.data = total  # the tensor takes the memory; copy_() would copy it
 
     return gather(packed, finish)

@@ -52,7 +52,7 @@ def written(
 ) -> list[Tensor]:
     """Returns the sums as coalesced tensors with the shapes, dtypes and devices of `like`.
 
-    `weights`: tensors of these shapes that are updated next; their rows are fetched into the caches.
+    `weights`: tensors of these shapes that are updated next; their rows are fetched into caches.
     """
     results = []
     for number, (count, tensor, weight) in enumerate(zip(sums.counts(), like, weights or like, strict=True)):

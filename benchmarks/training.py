@@ -42,6 +42,7 @@ class Job:
     """The ranks of one contestant, which block until `train` asks for steps."""
 
     def __init__(self, launch: Sequence[str], task: str, contestant: str, ranks: int) -> None:
+        self._contestant = contestant
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(120)
             address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -57,7 +58,7 @@ class Job:
             print(steps, file=file, flush=True)
         answers = [file.readline() for file in self._files]
         if not all(answers):
-            raise SystemExit(f"a job has ended with status {self._process.wait()}")
+            raise SystemExit(f"the job of '{self._contestant}' has ended with status {self._process.wait()}")
         return [json.loads(answer) for answer in answers]
 
     def end(self) -> None:

@@ -82,6 +82,8 @@ void InFlight::fail(const OperationStatePtr& pending, const Error& error) {
 void InFlight::announce(OperationState& pending, std::exception_ptr error) {
   if (trace().enabled()) {
     const std::int64_t now = now_ns();
+    if (pending.runs() && pending.sent_ns == 0)  // the operation ends before this rank reports it as ready
+      context_.traced("queue", pending.name, pending.submitted_ns, now);
     context_.traced("done", pending.name, now, now, 0, error ? "failed" : "");
   }
   pending.conclude(std::move(error));

@@ -54,15 +54,21 @@ def failing(how: str) -> None:
     ringcomm.init()
     ringcomm.allreduce(np.ones(2), name="early")
     if ringcomm.rank() == 1:
-        if how == "leaves":
+        if how in ("leaves", "has left"):
             return
         if how == "dies":
             time.sleep(1)
             os.kill(os.getpid(), signal.SIGKILL)
+    if how == "has left":
+        with contextlib.suppress(ringcomm.RankLeftError):
+            ringcomm.allreduce(np.ones(2), name="before")
     ringcomm.allreduce(np.ones(2 + ringcomm.rank()), name="late")
 
 
-@pytest.mark.parametrize(("how", "error"), [("differs", "MismatchError"), ("leaves", "RankLeftError"), ("dies", "")])
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [("differs", "MismatchError"), ("leaves", "RankLeftError"), ("has left", "RankLeftError"), ("dies", "")],
+)
 def test_an_error_is_in_the_file(how: str, error: str, tmp_path: Path) -> None:
     variables = {"RINGCOMM_TIMELINE": str(tmp_path / "t{rank}.json"), "RINGCOMM_TIMELINE_LAST": "100"}
     result = mpi_case.start(2, failing, how, variables=variables)

@@ -31,7 +31,7 @@ std::shared_ptr<Operation> CallQueue::submit(Call call) {
     if (closed_)
       throw Error(ErrorKind::shut_down, "'" + call.name + "' was submitted after the communicator was closed");
     if (failed_) {
-      operation->finish(failed_);
+      fail({{}, operation, now_ns()}, failed_);
       return operation;
     }
     waiting_.push_back({std::move(call), operation, now_ns()});
@@ -91,9 +91,7 @@ bool CallQueue::start_next() {
     current_ = std::move(waiting_.front());
     waiting_.pop_front();
   }
-  if (trace().enabled()) {
-    trace().record("queue", current_.operation->name, "", current_.submitted_ns, now_ns(), 0, channel_->rank(), 1);
-  }
+  record_queue(current_);
   task_ = channel_->start(std::move(current_.call));
   return true;
 }
@@ -104,6 +102,7 @@ void CallQueue::end_current(std::exception_ptr error) {
   const Entry ended = std::exchange(current_, {});
   const auto& operation = ended.operation;
   if (!operation) return;
+  if (error) record_failure(*operation);
   if (!error && (operation->entry = channel_->timed_entry())) operation->entry->add_time(now_ns() - ended.submitted_ns);
   operation->finish(std::move(error));
 }
@@ -116,7 +115,24 @@ void CallQueue::fail_all(std::exception_ptr error) {
     waiting.swap(waiting_);
   }
   end_current(error);
-  for (const Entry& entry : waiting) entry.operation->finish(error);
+  for (const Entry& entry : waiting) fail(entry, error);
+}
+
+void CallQueue::fail(const Entry& unstarted, const std::exception_ptr& error) const {
+  record_queue(unstarted);
+  record_failure(*unstarted.operation);
+  unstarted.operation->finish(error);
+}
+
+void CallQueue::record_queue(const Entry& entry) const {
+  if (!trace().enabled()) return;
+  trace().record("queue", entry.operation->name, "", entry.submitted_ns, now_ns(), 0, channel_->rank(), 1);
+}
+
+void CallQueue::record_failure(const Operation& operation) const {
+  if (!trace().enabled()) return;
+  const std::int64_t now = now_ns();
+  trace().record("done", operation.name, "failed", now, now, 0, channel_->rank(), 1);
 }
 
 }  // namespace ringcomm

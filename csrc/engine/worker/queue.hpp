@@ -41,6 +41,9 @@ class CallQueue : public Source, public std::enable_shared_from_this<CallQueue> 
   bool start_next();  // false: nothing to start
   void end_current(std::exception_ptr error);
   void fail_all(std::exception_ptr error);
+  void fail(const Entry& unstarted, const std::exception_ptr& error) const;
+  void record_queue(const Entry& entry) const;
+  void record_failure(const Operation& operation) const;
 
   std::shared_ptr<Worker> worker_;
   std::shared_ptr<Channel> channel_;

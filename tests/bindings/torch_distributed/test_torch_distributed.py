@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 import launching  # noqa: E402
 import mpi_case  # noqa: E402
 
+from ringcomm._src.cli.timeline_files import read_records  # noqa: E402
+
 PATHS = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
 
 
@@ -178,6 +180,8 @@ def traffic() -> None:
     assert group.stats().of("allreduce").calls == 5, group.stats()
     assert group.stats(reset=True).of("barrier").calls == 1 and group.stats().total.calls == 0
     assert ringcomm.stats().of("send" if rank else "recv").calls >= 1
+    with pytest.raises(ringcomm.MismatchError):
+        dist.all_reduce(torch.ones(3 + rank), group=group)
     mpi_case.say(f"group {name}")
     dist.destroy_process_group()
 
@@ -194,6 +198,9 @@ def test_a_groups_traffic_is_in_timeline_stats_and_stall_report_under_its_name(t
     assert any(line.endswith(f" s in recv(source=1, tag=T) in {name} of at most 28 bytes") for line in lines), lines
     assert any(f" s in the non-blocking call 'call 6 of {name}'; " in line for line in lines), lines
     assert any(line.endswith("rank 1 has not called it yet") for line in lines), lines
+    for record in read_records([f"{tmp_path}/{rank}.json" for rank in range(2)]).values():
+        assert [operation.name for operation in record.operations if operation.failed] == [f"call 7 of {name}"]
+        assert not record.pending
     for rank, what in enumerate((f"receive from 1 in {name}", f"send to 0 in {name}")):
         events = json.loads((tmp_path / f"{rank}.json").read_text())
         rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}

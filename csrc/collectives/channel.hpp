@@ -39,7 +39,7 @@ class Channel {
   // Creates the task of a call, which compares descriptors (unless agreed) and then moves the data.
   // One task at a time.
   std::unique_ptr<Task> start(Call&& call);
-  void run(Call&& call, bool (*interrupted)());  // runs on this thread until complete; polls `interrupted` every 50 ms
+  void run(Call&& call, bool (*interrupted)());  // see CallerRun
   void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }
 
   // Returns the state that a MemoryLocation keeps from call to call. It is destroyed before the
@@ -77,8 +77,6 @@ class Channel {
   void leave(bool within_call = false) noexcept;
 
  private:
-  void count_time(std::int64_t begun);
-
   CallContext context_;
   Resolver resolver_;
   // Null if the ranks are not all on one host and calls are not compared.
@@ -86,6 +84,28 @@ class Channel {
   bool left_ = false;
   SubChannels sub_channels_;
   std::shared_ptr<void> device_state_;
+};
+
+// A call that its caller's thread runs.
+class CallerRun {
+ public:
+  CallerRun(Channel& channel, Call&& call);
+  // Returns whether the call is complete after a few polls, which take at most some microseconds:
+  // true only for small calls in shared memory. The caller may hold a lock meanwhile, for example
+  // Python's, which it must release before finish().
+  bool poll();
+  void finish(bool (*interrupted)());  // runs until complete; polls `interrupted` every 50 ms
+
+ private:
+  template <class F>
+  bool guarded(F run);
+  void count_time() const;
+
+  Channel& channel_;
+  const std::string_view collective_;
+  const bool brief_;
+  std::int64_t begun_ns_ = 0;
+  std::unique_ptr<Task> task_;
 };
 
 }  // namespace ringcomm

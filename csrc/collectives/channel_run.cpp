@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 constexpr int kLooks = 64;                            // polls that spin, and polls that yield, before sleeping
 constexpr std::int64_t kYieldOnHost = 300'000;        // ns of yielding in waits for ranks of this host, before sleeping
 constexpr std::int64_t kSpinOversubscribed = 20'000;  // ns; most waits between two running ranks are shorter
+constexpr std::size_t kBrief = 4096;                  // bytes of a call that can be complete within a microsecond
 // Calls after which to test again whether this rank has a core to itself.
 constexpr int kOversubscribedCalls = 10'000;
 
@@ -59,26 +60,52 @@ void run_call(Task& task, std::string_view collective, CallContext& context, boo
 }
 
 void Channel::run(Call&& call, bool (*interrupted)()) {
-  if (context_.epochs) context_.epochs->expect();
-  const std::int64_t begun = context_.account.timed() ? now_ns() : 0;
-  const std::string_view collective = name_of(call.collective);
-  const auto task = start(std::move(call));
+  CallerRun run(*this, std::move(call));
+  if (!run.poll()) run.finish(interrupted);
+}
+
+CallerRun::CallerRun(Channel& channel, Call&& call)
+    : channel_(channel), collective_(name_of(call.collective)),
+      brief_(channel.on_one_host() && channel.node() && call.nbytes() <= kBrief) {
+  const CallContext& context = channel.context();
+  if (context.epochs) context.epochs->expect();
+  if (context.account.timed()) begun_ns_ = now_ns();
+  task_ = channel.start(std::move(call));
+}
+
+template <class F>
+bool CallerRun::guarded(F run) {
   try {
-    run_call(*task, collective, context_, interrupted);
-    if (begun != 0) count_time(begun);
+    const bool complete = run();
+    if (complete && begun_ns_ != 0) count_time();
+    return complete;
   } catch (const Error& error) {
-    task->abandon();
-    if (error.kind() == ErrorKind::interrupted) {
-      fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
-    }
+    task_->abandon();
+    if (error.kind() == ErrorKind::interrupted)
+      channel_.fail(Error(ErrorKind::transport, "an earlier call on this communicator was interrupted"));
     throw;
   }
 }
 
-// Counts the duration of a call, during all of which its caller has waited.
-void Channel::count_time(std::int64_t begun) {
-  const std::int64_t ns = now_ns() - begun;
-  const auto entry = timed_entry();
+bool CallerRun::poll() {
+  return brief_ && guarded([&] {
+           for (int looked = 0; looked < kLooks; ++looked)
+             if (task_->advance() == Progress::done) return true;
+           return false;
+         });
+}
+
+void CallerRun::finish(bool (*interrupted)()) {
+  guarded([&] {
+    run_call(*task_, collective_, channel_.context(), interrupted);
+    return true;
+  });
+}
+
+// Counts the duration of the call, during all of which its caller has waited.
+void CallerRun::count_time() const {
+  const std::int64_t ns = now_ns() - begun_ns_;
+  const auto entry = channel_.timed_entry();
   entry->add_wait(ns);
   entry->add_time(ns);
 }

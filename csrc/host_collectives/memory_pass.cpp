@@ -40,12 +40,17 @@ bool moves_blocks(Collective collective) {
          collective == Collective::alltoall;
 }
 
+// Returns whether the collective is never an exchange of counts. Ranks may differ in what follows
+// an exchange, and it would write the header too.
+bool can_be_in_header(Collective collective) { return computes(collective) || collective == Collective::broadcast; }
+
 class HostPass : public MemoryPass {
  public:
   // `taken`: bytes of each payload that hold other data.
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
-        small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)) {
+        small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)),
+        in_header_(can_be_in_header(call.collective) && taken == 0 && fits_inline(call, ranks(), kHeaderData)) {
     // Data that is only moved is read in place, if that is possible. Reductions work in place on
     // arrays in arenas.
     if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
@@ -58,8 +63,6 @@ class HostPass : public MemoryPass {
       if (readable_) readable_->rest();
       return;
     }
-    CallHeader& header = epochs_.mine().header[epochs_.parity()];
-    header.offset = header.staging = kPrivate;
     epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
@@ -71,7 +74,10 @@ class HostPass : public MemoryPass {
 
  private:
   int ranks() const { return epochs_.node().size(); }
-  std::byte* payload(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
+  std::byte* payload(int rank) const {
+    Mailbox& box = epochs_.mailbox(rank);
+    return in_header_ ? box.header[epochs_.parity()].data() : box.payload[epochs_.parity()] + taken_;
+  }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
   bool publish() override { return readable_ ? readable_->publish() : MemoryPass::publish(); }
   std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) override {
@@ -91,7 +97,7 @@ class HostPass : public MemoryPass {
   }
 
   const std::size_t segment_bytes_, taken_;
-  const bool small_;
+  const bool small_, in_header_;  // equal on all ranks
   std::optional<Readable> readable_;
 };
 

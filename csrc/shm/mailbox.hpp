@@ -23,7 +23,10 @@ struct CallHeader {
   std::uint64_t digest = 0;          // hash of the descriptor (digest_of)
   std::uint64_t offset = kPrivate;   // offset of the call's array in the owner's arena
   std::uint64_t staging = kPrivate;  // offset of the slot's staging memory in the owner's arena
+  // Returns the data of a call that needs no offsets because its data fits into their place.
+  std::byte* data() { return reinterpret_cast<std::byte*>(this) + sizeof digest; }
 };
+inline constexpr std::size_t kHeaderData = sizeof(CallHeader) - sizeof(CallHeader::digest);
 
 // The data that a rank publishes on its host in one slot. The epoch counts this rank's arrivals; it
 // is also the futex on which peers sleep. The epoch and the call headers share one cache line, so a

@@ -11,6 +11,17 @@ from ringcomm._src.core._core import Request
 CACHE_MISS = NotImplemented
 
 
+class NoCallCache:
+    """A call cache that is always empty."""
+
+    def try_cached(self, *_: Any, **__: Any) -> Any:
+        """Returns what ``Channel.try_cached`` returns if there is no matching call."""
+        return CACHE_MISS
+
+    def remember(self, *_: Any) -> None:
+        """Adds nothing."""
+
+
 def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
     """Returns the fields of a request that calls share."""
     return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
@@ -23,7 +34,7 @@ class Calls:
     size: int
     _channel: _core.Channel
     _messages: _core.Messages
-    _can_cache: bool  # the communicator is usable, so calls in the call cache may run
+    _call_cache: _core.Channel | NoCallCache  # the channel, while calls from its cache may run
 
     if TYPE_CHECKING:
 

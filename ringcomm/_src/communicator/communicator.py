@@ -23,6 +23,7 @@ from ringcomm._src.base.errors import HorovodInternalError, RingcommError, ShutD
 from ringcomm._src.base.hints import add_mpi4py_hints
 from ringcomm._src.base.version import __version__
 from ringcomm._src.communicator.background import BackgroundCalls
+from ringcomm._src.communicator.call_base import NoCallCache
 from ringcomm._src.communicator.neighbours import Graph, Neighbours
 from ringcomm._src.communicator.persistent import PersistentCalls
 from ringcomm._src.communicator.point_to_point import (
@@ -204,7 +205,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
         for channel in (self._channel, self._queued, self._messages):
             channel.watch(processes, link.rank_of)
         self._last_submitted: _core.Operation | None = None
-        self._can_cache = True
+        self._call_cache = self._channel
         self._unusable: Exception | None = None
         self._agreed: set[tuple[str, str]] = set()  # (collective, algorithm) that ranks agreed on
 
@@ -439,7 +440,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
 
     def _disable(self, error: Exception) -> None:
         self._unusable = error
-        self._can_cache = False
+        self._call_cache = NoCallCache()
 
     def __enter__(self) -> Communicator:
         return self

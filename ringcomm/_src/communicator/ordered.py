@@ -13,7 +13,7 @@ import numpy as np
 from ringcomm._src.arrays import arrays, buffers
 from ringcomm._src.arrays.rows import at_least_1d, splits_of
 from ringcomm._src.base import arguments
-from ringcomm._src.base.ops import Adasum, Op, Sum, UserOp, as_op, wire_number
+from ringcomm._src.base.ops import Op, Sum, UserOp, as_op, wire_number
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
 from ringcomm._src.communicator.call_base import CACHE_MISS, Calls, request_fields
@@ -85,10 +85,9 @@ class OrderedCalls(Calls):
         if type(op) is not Op:
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
-        cacheable = self._can_cache and algorithm is None and feedback is None and not name
-        cacheable = cacheable and type(op) is Op and op is not Adasum
+        cacheable = algorithm is None and feedback is None and not name
         if cacheable:
-            result = self._channel.try_cached(
+            result = self._call_cache.try_cached(
                 ALLREDUCE, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor
             )
             if result is not CACHE_MISS:
@@ -117,10 +116,9 @@ class OrderedCalls(Calls):
         if type(op) is not Op:
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
-        cacheable = self._can_cache and algorithm is None and not name
-        cacheable = cacheable and type(op) is Op and op is not Adasum
+        cacheable = algorithm is None and not name
         if cacheable:
-            result = self._channel.try_cached(
+            result = self._call_cache.try_cached(
                 REDUCE, x, out, root, cache_key, root == self.rank, op, prescale_factor, postscale_factor
             )
             if result is not CACHE_MISS:
@@ -137,9 +135,9 @@ class OrderedCalls(Calls):
 
         Every rank gives an array of the same dtype and shape. ``out=x``: in place.
         """
-        cacheable = self._can_cache and algorithm is None and not name
+        cacheable = algorithm is None and not name
         if cacheable:
-            result = self._channel.try_cached(BROADCAST, x, out, root)
+            result = self._call_cache.try_cached(BROADCAST, x, out, root)
             if result is not CACHE_MISS:
                 return result
         root = arguments.root("broadcast", root, self.size)
@@ -158,11 +156,11 @@ class OrderedCalls(Calls):
         rows : Sequence[int] | None
             The first dimension of every rank's array; None: the ranks exchange these numbers first.
         """
-        cacheable = self._can_cache and algorithm is None and not name
+        cacheable = algorithm is None and not name
         exchange: Exchange | None = None
         received: Sequence[int] | None = rows
         if cacheable:
-            result = self._channel.try_cached(ALLGATHER, x, out, 0, rows)
+            result = self._call_cache.try_cached(ALLGATHER, x, out, 0, rows)
             if type(result) is list:  # the core has exchanged the rows, and they differ from the cached ones
                 received, cacheable = result, False
             elif result is not CACHE_MISS:
@@ -191,10 +189,9 @@ class OrderedCalls(Calls):
         if type(op) is not Op:
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
-        cacheable = self._can_cache and algorithm is None and not name
-        cacheable = cacheable and type(op) is Op and op is not Adasum
+        cacheable = algorithm is None and not name
         if cacheable:
-            result = self._channel.try_cached(
+            result = self._call_cache.try_cached(
                 REDUCESCATTER, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor
             )
             if result is not CACHE_MISS:
@@ -220,11 +217,11 @@ class OrderedCalls(Calls):
         array or tuple
             The received rows in rank order; with ``splits``, (rows, int32 array of their numbers).
         """
-        cacheable = self._can_cache and splits is None and algorithm is None and not name
+        cacheable = splits is None and algorithm is None and not name
         exchange: Exchange | None = None
         received: Sequence[int] | None = None
         if cacheable:
-            result = self._channel.try_cached(ALLTOALL, x, out)
+            result = self._call_cache.try_cached(ALLTOALL, x, out)
             if type(result) is list:
                 received, cacheable = result, False
             elif result is not CACHE_MISS:
@@ -240,8 +237,8 @@ class OrderedCalls(Calls):
 
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
         """Blocks until every rank has called it."""
-        cacheable = self._can_cache and algorithm is None and not name
-        if cacheable and self._channel.try_cached(BARRIER) is not CACHE_MISS:
+        cacheable = algorithm is None and not name
+        if cacheable and self._call_cache.try_cached(BARRIER) is not CACHE_MISS:
             return None
         return self._call(calls.barrier(**request_fields(algorithm, name)), None, cacheable)
 
@@ -256,7 +253,7 @@ class OrderedCalls(Calls):
         """Runs a request and returns its result. If `cacheable`, adds it to the call cache."""
         if cacheable:
             shape = request.finish.target.shape if isinstance(request.finish, calls.WriteBack) else None
-            self._channel.remember(x, shape, request, exchange, cache_key)
+            self._call_cache.remember(x, shape, request, exchange, cache_key)
         self._run(request)
         return request.finish()
 

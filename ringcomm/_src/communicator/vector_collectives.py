@@ -10,7 +10,7 @@ from typing import Any
 
 from ringcomm._src.arrays import arrays
 from ringcomm._src.arrays.rows import splits_of
-from ringcomm._src.base.ops import Adasum, Average, Op, Sum, UserOp, as_op
+from ringcomm._src.base.ops import Op, Sum, UserOp, as_op
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
 from ringcomm._src.communicator.call_base import CACHE_MISS, request_fields
@@ -35,8 +35,8 @@ class VectorCollectives(OrderedCalls):
         other ranks is not used.
         """
         has_result = root == self.rank
-        if cacheable := self._can_cache and not name:
-            result = self._channel.try_cached(ALLTOALL, x, out, 0, [GATHER, root], has_result)
+        if cacheable := not name:
+            result = self._call_cache.try_cached(ALLTOALL, x, out, 0, [GATHER, root], has_result)
             if result is not CACHE_MISS:
                 return result
         request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
@@ -70,8 +70,8 @@ class VectorCollectives(OrderedCalls):
             Array for the part; None: a new array.
         """
         given, cache_key = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
-        if cacheable := self._can_cache and not name and given is not None:
-            result = self._channel.try_cached(ALLTOALL, given, out, 0, cache_key)
+        if cacheable := not name and given is not None:
+            result = self._call_cache.try_cached(ALLTOALL, given, out, 0, cache_key)
             if result is not CACHE_MISS:
                 return result
         request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
@@ -161,11 +161,10 @@ class VectorCollectives(OrderedCalls):
     def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:
         if type(op) is not Op:
             op = as_op(op)
-        cacheable = self._can_cache and algorithm is None and not name
-        cacheable = cacheable and type(op) is Op and op is not Adasum and op is not Average
+        cacheable = algorithm is None and not name
         if cacheable:
             has_result = collective == SCAN or self.rank > 0
-            result = self._channel.try_cached(collective, x, out, 0, None, has_result, op)
+            result = self._call_cache.try_cached(collective, x, out, 0, None, has_result, op)
             if result is not CACHE_MISS:
                 return result
         how = request_fields(algorithm, name)

@@ -11,7 +11,8 @@ cdef inline bint is_integer(object value, int64_t* into):
     if type(value) is not int:
         if type(value) is bool or not PyIndex_Check(value):
             return False
-        value = PyNumber_Index(value)
+        if not isinstance(value, int):  # not, for example, an enum
+            value = PyNumber_Index(value)
     into[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
     return overflow == 0
 

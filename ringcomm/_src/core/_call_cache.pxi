@@ -22,7 +22,7 @@ cdef extern from "border/call_cache.hpp":
         vector[int64_t] cache_key, sent, expected, received
         uint64_t numbers
         uint64_t expectation()
-        bint takes(int, double, double)
+        bint takes(int64_t, double, double)
     cdef cppclass CallCache "ringcomm_border::CallCache":
         CachedCall* find(int, PyObject*, const vector[int64_t]&)
         CachedCall* renew(int)

@@ -16,12 +16,15 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
         void leave()
 
+cdef extern from "collectives/adasum.hpp" namespace "ringcomm":
+    cbool is_adasum(const CCall&)
+
 cdef extern from "border/device.hpp" nogil:
     vector[string] c_device_route_statuses "ringcomm_border::device_route_statuses"(CChannel&) except +translate
 
-cdef extern from "border/call_cache.hpp" namespace "ringcomm_border" nogil:
+cdef extern from "border/call_cache.hpp" namespace "ringcomm_border":
     void run_cached(CChannel&, const CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
-    cbool run_exchange(CChannel&, CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+    cbool run_exchange(CChannel&, CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate nogil
 
 SLOTS: int = kSlots
 
@@ -73,7 +76,7 @@ cdef class Channel:
 
     def try_cached(
             self, int collective, array: Any = None, out: Any = None, root: Any = 0,
-            cache_key: Sequence[int] | None = None, bint has_result=True, int op=1, double pre=1.0, double post=1.0) -> Any:
+            cache_key: Sequence[int] | None = None, bint has_result=True, op: Any = 1, double pre=1.0, double post=1.0) -> Any:
         """Runs a cached call without a name, with the algorithm that the core chooses.
 
         Returns the result, a new array if `out` is None; returns None if `has_result` is False (no
@@ -82,9 +85,11 @@ cdef class Channel:
         returns the received numbers as a list without running the call.
         """
         cdef vector[int64_t] numbers
-        cdef int64_t number, root_rank
+        cdef int64_t number, root_rank, op_code
         if not is_integer(root, &root_rank) or root_rank != <int>root_rank:
             return NotImplemented  # the general path raises the error
+        if not is_integer(op, &op_code):  # a function as op
+            return NotImplemented
         if cache_key is not None:
             if type(cache_key) is not list and type(cache_key) is not tuple:
                 return NotImplemented
@@ -95,7 +100,7 @@ cdef class Channel:
             if numbers.empty():  # an empty key would match entries without a key
                 return NotImplemented
         cdef CachedCall* cached = self.cache.find(collective, <PyObject*>array, numbers)
-        if cached == NULL or not cached.takes(op, pre, post):
+        if cached == NULL or not cached.takes(op_code, pre, post):
             return NotImplemented
         if out is not None and has_result and not (
                 cached.result.fits(<PyObject*>out, True) and
@@ -114,13 +119,12 @@ cdef class Channel:
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if cached.exchanges:
                 with nogil:
-                    done = run_exchange(channel[0], cached[0], given, result, op, <int>root_rank, pre, post, interrupted)
+                    done = run_exchange(channel[0], cached[0], given, result, <int>op_code, <int>root_rank, pre, post, interrupted)
                 if done:
                     return out
                 if cached.received != cached.expected:
                     return cached.received  # converted to a list
-            with nogil:
-                run_cached(channel[0], cached[0], given, result, op, <int>root_rank, pre, post, interrupted)
+            run_cached(channel[0], cached[0], given, result, <int>op_code, <int>root_rank, pre, post, interrupted)
         except:
             keep_until_done([], (array, out))
             raise
@@ -136,7 +140,7 @@ cdef class Channel:
         `shape`: shape of the result. `exchange`: (request, numbers sent, numbers received) of the
         exchange before the call. `cache_key`: numbers of the caller on which the call depends.
         """
-        if self.busy:
+        if self.busy or is_adasum(request.it.call):
             return
         if array is not None and not c_plain_array(<PyObject*>array, <PyTypeObject*>array_type):
             return

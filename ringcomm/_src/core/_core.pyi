@@ -516,7 +516,7 @@ class Channel:
         root: Any = 0,
         cache_key: Sequence[int] | None = None,
         has_result: bool = True,
-        op: int = 1,
+        op: Any = 1,
         pre: float = 1.0,
         post: float = 1.0,
     ) -> Any:

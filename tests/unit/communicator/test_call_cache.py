@@ -325,13 +325,14 @@ def test_nothing_is_remembered_of_calls_with_options():
         x = np.arange(4, dtype=np.float32)
         comm.allreduce(x, name="named")
         comm.broadcast(x, name="named")
-        plain = comm._channel.try_cached
-        return [
-            plain(which, x, None, 1, 0, 1.0, 1.0) is call_base.CACHE_MISS
+        misses = [
+            comm._call_cache.try_cached(which, x) is call_base.CACHE_MISS
             for which in (calls.ALLREDUCE, calls.BROADCAST)
         ]
+        comm.allreduce(x)
+        return [*misses, comm._call_cache.try_cached(calls.ALLREDUCE, x) is call_base.CACHE_MISS]
 
-    assert threads.run(1, program, config=SHARED) == [[True, True]]
+    assert threads.run(1, program, config=SHARED) == [[True, True, False]]
 
 
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])

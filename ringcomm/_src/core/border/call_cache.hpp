@@ -107,11 +107,14 @@ struct CachedCall {
     made.output = received.data();
     return made;
   }
-  // Returns true if the op is valid for the dtype: entries depend on the dtype, not on the op.
-  bool takes(int op, double pre, double post) const {
+  // Returns true if the op is valid for the collective and the dtype: entries do not depend on the
+  // op. Adasum is never cached.
+  bool takes(std::int64_t op, double pre, double post) const {
+    if (!computes(call.collective)) return true;
+    if (op < 0 || op >= std::ssize(kOpNames)) return false;
     const auto its = static_cast<Op>(op);
-    return !computes(call.collective) ||
-           (kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0)));
+    if (is_scan(call.collective) && its == Op::average) return false;
+    return kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0));
   }
   Call cached_call(const char* input, char* output, int op, int root, double pre, double post) const {
     Call made = call;
@@ -125,10 +128,25 @@ struct CachedCall {
   }
 };
 
-// Runs a cached call. Constructs the Call in place, because moving it is expensive.
+// Releases the GIL while it exists.
+class Unlocked {
+ public:
+  Unlocked() = default;
+  Unlocked(const Unlocked&) = delete;
+  ~Unlocked() { PyEval_RestoreThread(thread_); }
+
+ private:
+  PyThreadState* const thread_ = PyEval_SaveThread();
+};
+
+// Runs a cached call. The thread has the GIL, and releases it if the call waits or is large.
+// Constructs the Call in place, because moving is expensive.
 inline void run_cached(Channel& channel, const CachedCall& cached, const char* input, char* output, int op, int root,
                        double pre, double post, bool (*interrupted)()) {
-  channel.run(cached.cached_call(input, output, op, root, pre, post), interrupted);
+  CallerRun run(channel, cached.cached_call(input, output, op, root, pre, post));
+  if (run.poll()) return;
+  const Unlocked unlocked;
+  run.finish(interrupted);
 }
 
 // Runs the exchange before a call. Returns true if the call ran within the exchange.

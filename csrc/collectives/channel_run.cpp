@@ -68,7 +68,7 @@ CallerRun::CallerRun(Channel& channel, Call&& call)
     : channel_(channel), collective_(name_of(call.collective)),
       brief_(channel.on_one_host() && channel.node() && call.nbytes() <= kBrief) {
   const CallContext& context = channel.context();
-  if (context.epochs) context.epochs->expect();
+  if (context.epochs) context.epochs->expect(call.nbytes());
   if (context.account.timed()) begun_ns_ = now_ns();
   task_ = channel.start(std::move(call));
 }

@@ -1,6 +1,7 @@
 // Counts the arrivals of a host's ranks at calls. All synchronisation within a host is built on it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -20,10 +21,14 @@ class Epochs {
   Epochs(Node& node, int slot);
   // Sets the group rank of each local rank, for errors and behind(); by default they are equal.
   void set_group_ranks(std::vector<int> ranks) { group_ranks_ = std::move(ranks); }
-  // Prefetches the cache lines that the next call writes first, while that call is prepared.
-  void expect() {
+  // Prefetches the cache lines that the next call, of `nbytes` bytes, writes first, while that call
+  // is prepared. The lines of a short payload are fetched too, here and when ranks have arrived.
+  void expect(std::size_t nbytes) {
     prefetch_to_write(&mine());
-    prefetch_to_write(mine().payload[(calls_ + 1) % 2]);
+    fetched_ = nbytes > kHeaderData && nbytes <= kPrefetched ? nbytes : 0;
+    const std::byte* const payload = mine().payload[(calls_ + 1) % 2];
+    if (nbytes > kPrefetched) prefetch_to_write(payload);
+    for_each_line(payload, prefetch_to_write);
   }
   // Begins a new call, and returns its parity: the index of the call's header, descriptor and
   // payload in every mailbox.
@@ -55,6 +60,10 @@ class Epochs {
 
  private:
   int group_rank(int rank) const { return group_ranks_.empty() ? rank : group_ranks_[static_cast<std::size_t>(rank)]; }
+  template <class F>
+  void for_each_line(const std::byte* payload, F fetch) const {
+    for (std::size_t at = 0; at < fetched_; at += kPayloadAlign) fetch(payload + at);
+  }
   bool lags(int rank, std::uint32_t epoch);
   bool left_within(int rank, std::uint32_t epoch);  // `epoch`: arrival at the call
   void look_for_loss(std::uint32_t epoch);
@@ -65,6 +74,7 @@ class Epochs {
   std::vector<int> group_ranks_;             // by local rank; empty: equal
   std::uint32_t epoch_ = 0, opened_at_ = 0;  // current epoch; epoch before the last call
   std::uint64_t calls_ = 0;
+  std::size_t fetched_ = 0;     // bytes of each payload of the current call that are prefetched
   int behind_ = 0;              // the rank last seen lagging, which is checked first
   std::uint32_t awaited_ = 0;   // the epoch last waited for
   std::int64_t looked_ns_ = 0;  // time of the last look at lagging ranks' processes

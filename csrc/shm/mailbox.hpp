@@ -17,6 +17,9 @@ inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of mem
 // Bytes of inline data in a mailbox: 4 KB, and the counts that precede them.
 inline constexpr std::size_t kPayload = 4608;
 
+// The longest payload whose lines are prefetched. The processor itself prefetches longer ones.
+inline constexpr std::size_t kPrefetched = 256, kPayloadAlign = 64;
+
 // Published by a rank that arrives at a call. If all digests are equal, peers do not read the
 // descriptors.
 struct CallHeader {
@@ -39,7 +42,7 @@ struct alignas(64) Mailbox {
   std::atomic<std::uint32_t> left_at{0};  // in state 3: the epoch before that call
   CallHeader header[2];
   alignas(64) Descriptor descriptor[2];  // peers read it only if digests differ
-  alignas(64) std::byte payload[2][kPayload];
+  alignas(kPayloadAlign) std::byte payload[2][kPayload];
   std::uint64_t staging = kPrivate;  // CallHeader::staging, which the owner keeps for its next call
   // Offset, in the owner's arena, of the memory through which a leader and the ranks of its host
   // exchange data (message_check.cpp). Set once; only for hosts with a leader.

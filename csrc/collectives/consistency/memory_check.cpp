@@ -117,7 +117,7 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
   Epochs& epochs_;
   const int me_;
   const std::size_t segment_bytes_;
-  std::optional<Descriptor> kept_[2];  // what this rank's mailbox has, by parity
+  std::optional<Descriptor> kept_[2];  // descriptors in this rank's mailbox, by parity
   Call* call_ = nullptr;
   std::unique_ptr<MemoryPass> pass_;
   std::uint32_t epoch_ = 0;

@@ -1,5 +1,7 @@
 """Parts of the reducer, in one process: buckets, slices, and hooks during a backward pass."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
@@ -16,7 +18,14 @@ from ringcomm._src.torch.nested_backward import NestedBackward
 from ringcomm._src.torch.slices import ALIGNMENT, BIG, dense_strides, padded
 from ringcomm._src.torch.slot import GradientWatch
 from ringcomm._src.torch.sparse import from_dense
-from ringcomm._src.training.bucket_limits import EFFICIENT, Limits, assign, efficient_bytes
+from ringcomm._src.training.bucket_limits import (
+    EFFICIENT,
+    Limits,
+    assign,
+    bucket_limits,
+    efficient_bytes,
+    overlaps_backward,
+)
 from ringcomm._src.training.pieces import SMALLEST
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -70,6 +79,23 @@ def test_a_full_bucket_is_the_smallest_that_is_sent_efficiently(alpha, beta):
     if size > SMALLEST:
         assert cost(size / 2 if size < Limits.bytes else SMALLEST) * (1 + 2e-9) >= most
     assert Limits.up_to(size) == Limits(min(size, 1 << 20), size)
+
+
+@pytest.mark.parametrize(
+    ("own_core", "node", "host_of", "overlaps"),
+    [
+        (False, object(), {0: 0, 1: 0, 2: 1}, False),  # the worker could only interrupt the program
+        (True, object(), {0: 0, 1: 0, 2: 1}, True),
+        (False, None, {0: 0, 1: 0, 2: 1}, True),
+        (False, object(), {0: 0, 1: 1, 2: 1}, True),
+    ],
+)
+def test_buckets_wait_for_the_step_on_one_host_without_a_core_for_the_worker(own_core, node, host_of, overlaps):
+    session = SimpleNamespace(own_core=own_core, host_of=host_of, config=SimpleNamespace(fusion_bytes=64 << 20))
+    process_set = SimpleNamespace(session=lambda: session, ranks=[0, 1], node=node)
+    assert overlaps_backward(process_set) is overlaps
+    if not overlaps:
+        assert bucket_limits(process_set, overlaps) == Limits(64 << 20, 64 << 20)
 
 
 class FakeMemory:

@@ -15,6 +15,7 @@ class Task {
  public:
   virtual ~Task() = default;
   virtual Progress advance() = 0;                        // throws Error
+  virtual bool brief() const { return false; }           // advance() takes at most some microseconds
   virtual std::string_view label() const { return {}; }  // name of the operation, for messages about stalls
   virtual void abandon() noexcept {}  // after an error: cancels operations in flight, so that buffers may be freed
   // Sleeps at most `longest`, less if the task can advance. Only for a thread without other work.

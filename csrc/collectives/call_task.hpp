@@ -19,6 +19,10 @@ class CallTask final : public Task {
   Progress advance() override;
   void abandon() noexcept override;
   void nap(std::chrono::nanoseconds longest) override;
+  bool brief() const override {
+    if (phase_ == Phase::compare) return check_->brief();
+    return phase_ == Phase::move && move_->brief();
+  }
   std::string_view label() const override { return label_.name; }
 
  private:

@@ -90,9 +90,9 @@ class Channel {
 class CallerRun {
  public:
   CallerRun(Channel& channel, Call&& call);
-  // Returns whether the call is complete after a few polls, which take at most some microseconds:
-  // true only for small calls in shared memory. The caller may hold a lock meanwhile, for example
-  // Python's, which it must release before finish().
+  // Returns whether the call is complete after a few polls, which take at most some microseconds.
+  // Polls only small calls in shared memory. So the caller may hold a lock, for example Python's,
+  // until it calls finish().
   bool poll();
   void finish(bool (*interrupted)());  // runs until complete; polls `interrupted` every 50 ms
 

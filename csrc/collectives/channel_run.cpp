@@ -7,6 +7,7 @@
 #include "base/short_sleeps.hpp"
 #include "base/wait.hpp"
 #include "collectives/run_call.hpp"
+#include "host_collectives/payload.hpp"
 
 namespace ringcomm {
 namespace {
@@ -66,9 +67,9 @@ void Channel::run(Call&& call, bool (*interrupted)()) {
 
 CallerRun::CallerRun(Channel& channel, Call&& call)
     : channel_(channel), collective_(name_of(call.collective)),
-      brief_(channel.on_one_host() && channel.node() && call.nbytes() <= kBrief) {
+      brief_(channel.on_one_host() && channel.context().oversubscribed_calls == 0 && call.nbytes() <= kBrief) {
   const CallContext& context = channel.context();
-  if (context.epochs) context.epochs->expect(call.nbytes());
+  if (context.epochs) context.epochs->expect(fits_header(call, channel.size()) ? 0 : call.nbytes());
   if (context.account.timed()) begun_ns_ = now_ns();
   task_ = channel.start(std::move(call));
 }
@@ -89,9 +90,10 @@ bool CallerRun::guarded(F run) {
 
 bool CallerRun::poll() {
   return brief_ && guarded([&] {
-           for (int looked = 0; looked < kLooks; ++looked)
-             if (task_->advance() == Progress::done) return true;
-           return false;
+           Progress progress = task_->advance();
+           for (int looked = 0; progress != Progress::done && looked < kLooks && task_->brief(); ++looked)
+             progress = task_->advance();
+           return progress == Progress::done;
          });
 }
 

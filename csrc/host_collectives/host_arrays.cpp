@@ -10,7 +10,7 @@
 namespace ringcomm {
 namespace {
 
-// Values of CallHeader::offset for arrays with offsets in the payload. kListed: an offset for each
+// Values of Offsets::array for arrays with offsets in the payload. kListed: an offset for each
 // stretch, in place. kListedTwice: the offsets of all outputs, then those of all inputs. Any other
 // value is the offset of one array in place.
 constexpr std::uint64_t kListed = kPrivate - 1, kListedTwice = kPrivate - 2;
@@ -27,7 +27,7 @@ bool HostArrays::publish(Epochs& epochs, const Call& call) {
   Mailbox& mine = epochs.mine();
   const Node& node = epochs.node();
   const std::size_t item = size_of(call.dtype);
-  std::uint64_t& offset = mine.header[epochs.parity()].offset;
+  std::uint64_t& offset = mine.header[epochs.parity()].offsets.array;
   offset = kPrivate;
   const Fragment whole{call.input, call.output, call.count};
   const std::span pieces = call.fragments.empty() ? std::span(&whole, 1) : std::span(call.fragments);
@@ -57,7 +57,7 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   any = false;
   bool all = true;
   for (int rank = 0; rank < ranks; ++rank) {
-    const bool shared = epochs.mailbox(rank).header[parity].offset != kPrivate;
+    const bool shared = epochs.mailbox(rank).header[parity].offsets.array != kPrivate;
     any |= shared;
     all &= shared;
   }
@@ -68,7 +68,7 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   for (std::size_t index = 0; index < stretches; ++index) {
     for (int rank = 0; rank < ranks; ++rank) {
       const Mailbox& box = epochs.mailbox(rank);
-      const std::uint64_t offset = box.header[parity].offset;
+      const std::uint64_t offset = box.header[parity].offsets.array;
       const bool twice = offset == kListedTwice, one_array = !twice && offset != kListed;
       const std::uint64_t output = one_array ? offset : listed(box, parity, index);
       const std::uint64_t input = twice ? listed(box, parity, stretches + index) : output;

@@ -14,8 +14,7 @@
 namespace ringcomm {
 
 void MemoryPass::open() {
-  CallHeader& mine = epochs_.mine().header[epochs_.parity()];
-  mine.offset = mine.staging = kPrivate;
+  epochs_.mine().header[epochs_.parity()].offsets = {};
   if (publish()) return;
   staged_ = through_staging();
   staged_->open();
@@ -40,17 +39,13 @@ bool moves_blocks(Collective collective) {
          collective == Collective::alltoall;
 }
 
-// Returns whether the collective is never an exchange of counts. Ranks may differ in what follows
-// an exchange, and it would write the header too.
-bool can_be_in_header(Collective collective) { return computes(collective) || collective == Collective::broadcast; }
-
 class HostPass : public MemoryPass {
  public:
   // `taken`: bytes of each payload that hold other data.
   HostPass(Epochs& epochs, const Call& call, std::size_t segment_bytes, std::size_t taken = 0)
       : MemoryPass(epochs, call), segment_bytes_(segment_bytes), taken_(taken),
         small_(taken <= longest_payload(ranks()) && fits_inline(call, ranks(), longest_payload(ranks()) - taken)),
-        in_header_(can_be_in_header(call.collective) && taken == 0 && fits_inline(call, ranks(), kHeaderData)) {
+        in_header_(taken == 0 && fits_header(call, ranks())) {
     // Data that is only moved is read in place, if that is possible. Reductions work in place on
     // arrays in arenas.
     if (!small_ && moves_blocks(call.collective) && Readable::fits(call, ranks(), taken))
@@ -65,6 +60,7 @@ class HostPass : public MemoryPass {
     }
     epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
+  bool brief() const override { return small_; }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
   Progress advance() override {
     const Progress progress = MemoryPass::advance();
@@ -76,7 +72,7 @@ class HostPass : public MemoryPass {
   int ranks() const { return epochs_.node().size(); }
   std::byte* payload(int rank) const {
     Mailbox& box = epochs_.mailbox(rank);
-    return in_header_ ? box.header[epochs_.parity()].data() : box.payload[epochs_.parity()] + taken_;
+    return in_header_ ? box.header[epochs_.parity()].data : box.payload[epochs_.parity()] + taken_;
   }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
   bool publish() override { return readable_ ? readable_->publish() : MemoryPass::publish(); }
@@ -113,6 +109,7 @@ class SpeculativePass final : public HostPass {
     HostPass::open();
     follows_.open();
   }
+  bool brief() const override { return HostPass::brief() && follows_.brief(); }
   void begin(std::uint32_t epoch) override {
     call_.speculation->right ? follows_.begin(epoch) : HostPass::begin(epoch);
   }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "kernels/kernels.hpp"
+#include "shm/mailbox.hpp"
 
 namespace ringcomm {
 
@@ -14,6 +15,11 @@ bool fits_inline(const Call& call, int ranks, std::size_t most) {
   const bool parts = call.collective == Collective::allgather;
   const std::size_t count = parts ? *std::max_element(call.counts.begin(), call.counts.end()) : call.elements();
   return count <= most / size_of(call.dtype) && static_cast<std::size_t>(ranks) <= kMostPayloads;
+}
+
+bool fits_header(const Call& call, int ranks) {
+  return (computes(call.collective) || call.collective == Collective::broadcast) &&
+         fits_inline(call, ranks, kHeaderData);
 }
 
 std::size_t payload_bytes(const Call& call, int rank) {

@@ -19,6 +19,9 @@ inline constexpr std::size_t kMostPayloads = kPayloadsTogether / 64;  // ranks
 // Returns whether every rank's payload has at most `most` bytes. Equal on all ranks if their calls
 // agree. False for an all-to-all unless its blocks are known to be even.
 bool fits_inline(const Call& call, int ranks, std::size_t most);
+// Returns whether the data fits into call headers. False for collectives that may be exchanges of
+// counts: the call that follows writes the header, and ranks may differ in what follows.
+bool fits_header(const Call& call, int ranks);
 std::size_t payload_bytes(const Call& call, int rank);  // the rank's complete input; for an all-to-all, its row
 std::size_t publish_payload(const Call& call, int me, std::byte* to);  // returns the bytes written
 // Computes this rank's result from the payloads, by rank. Returns the bytes read from peers'

@@ -98,7 +98,7 @@ void StagedPass::prepare() {
       refused_ = error.what();
     }
   }
-  header.staging = box.staging;
+  header.offsets.staging = box.staging;
 }
 
 // Called after the first wait. Finds every rank's staging memory; returns false if some rank has
@@ -110,7 +110,7 @@ bool StagedPass::find_areas() {
   std::vector<int> without;
   areas_.reserve(static_cast<std::size_t>(ranks()));
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::uint64_t offset = epochs_.mailbox(rank).header[epochs_.parity()].staging;
+    const std::uint64_t offset = epochs_.mailbox(rank).header[epochs_.parity()].offsets.staging;
     if (offset == kPrivate) without.push_back(rank);
     areas_.push_back(offset == kPrivate ? StagingArea() : StagingArea(node_.at(rank, offset)));
   }

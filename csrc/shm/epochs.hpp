@@ -21,11 +21,11 @@ class Epochs {
   Epochs(Node& node, int slot);
   // Sets the group rank of each local rank, for errors and behind(); by default they are equal.
   void set_group_ranks(std::vector<int> ranks) { group_ranks_ = std::move(ranks); }
-  // Prefetches the cache lines that the next call, of `nbytes` bytes, writes first, while that call
-  // is prepared. The lines of a short payload are fetched too, here and when ranks have arrived.
+  // Prefetches the cache lines that the next call writes first, while that call is prepared. The
+  // lines of a short payload of `nbytes` are fetched too, here and when ranks have arrived.
   void expect(std::size_t nbytes) {
     prefetch_to_write(&mine());
-    fetched_ = nbytes > kHeaderData && nbytes <= kPrefetched ? nbytes : 0;
+    fetched_ = nbytes <= kPrefetched ? nbytes : 0;
     const std::byte* const payload = mine().payload[(calls_ + 1) % 2];
     if (nbytes > kPrefetched) prefetch_to_write(payload);
     for_each_line(payload, prefetch_to_write);

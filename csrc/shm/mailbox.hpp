@@ -23,13 +23,17 @@ inline constexpr std::size_t kPrefetched = 256, kPayloadAlign = 64;
 // Published by a rank that arrives at a call. If all digests are equal, peers do not read the
 // descriptors.
 struct CallHeader {
-  std::uint64_t digest = 0;          // hash of the descriptor (digest_of)
-  std::uint64_t offset = kPrivate;   // offset of the call's array in the owner's arena
-  std::uint64_t staging = kPrivate;  // offset of the slot's staging memory in the owner's arena
-  // Returns the data of a call that needs no offsets because its data fits into their place.
-  std::byte* data() { return reinterpret_cast<std::byte*>(this) + sizeof digest; }
+  struct Offsets {                     // in the owner's arena
+    std::uint64_t array = kPrivate;    // the call's array
+    std::uint64_t staging = kPrivate;  // the slot's staging memory
+  };
+  std::uint64_t digest = 0;  // hash of the descriptor (digest_of)
+  union {
+    Offsets offsets = {};
+    std::byte data[sizeof(Offsets)];  // the data of a call, if it fits here; this call needs no offsets
+  };
 };
-inline constexpr std::size_t kHeaderData = sizeof(CallHeader) - sizeof(CallHeader::digest);
+inline constexpr std::size_t kHeaderData = sizeof(CallHeader::data);
 
 // The data that a rank publishes on its host in one slot. The epoch counts this rank's arrivals; it
 // is also the futex on which peers sleep. The epoch and the call headers share one cache line, so a
@@ -43,7 +47,7 @@ struct alignas(64) Mailbox {
   CallHeader header[2];
   alignas(64) Descriptor descriptor[2];  // peers read it only if digests differ
   alignas(kPayloadAlign) std::byte payload[2][kPayload];
-  std::uint64_t staging = kPrivate;  // CallHeader::staging, which the owner keeps for its next call
+  std::uint64_t staging = kPrivate;  // Offsets::staging, which the owner keeps for its next call
   // Offset, in the owner's arena, of the memory through which a leader and the ranks of its host
   // exchange data (message_check.cpp). Set once; only for hosts with a leader.
   std::uint64_t leader_scratch = kPrivate;

@@ -42,6 +42,8 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     epoch_ = epochs_.publish();
   }
 
+  bool brief() const override { return pass_ && pass_->brief(); }
+
   Progress advance() override {
     if (!epochs_.reached(epoch_)) return Progress::blocked;
     if (!counts_.empty()) {

@@ -15,6 +15,8 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         void run(CCall, cbool (*)() noexcept nogil) except +translate
         void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
         void leave()
+    cdef cppclass CCallerRun "ringcomm::CallerRun":
+        pass
 
 cdef extern from "collectives/adasum.hpp" namespace "ringcomm":
     cbool is_adasum(const CCall&)
@@ -23,7 +25,8 @@ cdef extern from "border/device.hpp" nogil:
     vector[string] c_device_route_statuses "ringcomm_border::device_route_statuses"(CChannel&) except +translate
 
 cdef extern from "border/call_cache.hpp" namespace "ringcomm_border":
-    void run_cached(CChannel&, const CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate
+    cbool start_cached(optional[CCallerRun]&, CChannel&, const CachedCall&, const char*, char*, int, int, double, double) except +translate
+    void finish_cached(optional[CCallerRun]&, cbool (*)() noexcept nogil) except +translate nogil
     cbool run_exchange(CChannel&, CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate nogil
 
 SLOTS: int = kSlots
@@ -109,6 +112,7 @@ cdef class Channel:
         self.enter()  # from here on no other thread uses the cache
         cdef CChannel* channel = self.it.get()
         cdef cbool done
+        cdef optional[CCallerRun] run
         cdef char* given
         cdef char* result
         try:
@@ -124,7 +128,9 @@ cdef class Channel:
                     return out
                 if cached.received != cached.expected:
                     return cached.received  # converted to a list
-            run_cached(channel[0], cached[0], given, result, <int>op_code, <int>root_rank, pre, post, interrupted)
+            if not start_cached(run, channel[0], cached[0], given, result, <int>op_code, <int>root_rank, pre, post):
+                with nogil:
+                    finish_cached(run, interrupted)
         except:
             keep_until_done([], (array, out))
             raise

@@ -228,10 +228,10 @@ static void processes_share_memory(int size) {
     Epochs epochs(node, 0);
     const std::uint64_t offset = node.allocate(1 << 20);
     std::memset(node.at(node.rank(), offset), node.rank() + 1, 1 << 20);
-    node.mailbox(node.rank(), 1).header[0].offset = offset;
+    node.mailbox(node.rank(), 1).header[0].offsets.array = offset;
     for (int round = 0; round < 200; ++round) await(epochs, epochs.publish());
     for (int rank = 0; rank < size; ++rank) {
-      const std::byte* const data = node.at(rank, node.mailbox(rank, 1).header[0].offset);
+      const std::byte* const data = node.at(rank, node.mailbox(rank, 1).header[0].offsets.array);
       CHECK(data[0] == static_cast<std::byte>(rank + 1) && data[(1 << 20) - 1] == static_cast<std::byte>(rank + 1));
     }
     await(epochs, epochs.publish());

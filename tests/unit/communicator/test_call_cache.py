@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import threading
+import time
 
+import mpi_case
 import numpy as np
 import pytest
 from reference import BFLOAT16, same_bits
 
 import ringcomm
-from ringcomm import threads
+from ringcomm import threads as rank_threads
 from ringcomm._src.base.ops import wire_number
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.communicator import call_base
@@ -82,7 +86,7 @@ def test_same_results_as_the_long_way(size, config):
                     assert same_bits([x, same]), name
         return True
 
-    assert threads.run(size, program, config=config) == [True] * size
+    assert rank_threads.run(size, program, config=config) == [True] * size
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -104,7 +108,7 @@ def test_the_short_way_is_taken(name, long_ways):
         comm.barrier()
         return before, after
 
-    for before, after in threads.run(3, program, config=SHARED):
+    for before, after in rank_threads.run(3, program, config=SHARED):
         assert before == after
 
 
@@ -131,7 +135,7 @@ def test_wires_are_told_apart(size, long_ways):
             comm.allreduce(x, wire=["int8"])
         return True
 
-    assert threads.run(size, program, config=MESSAGES) == [True] * size
+    assert rank_threads.run(size, program, config=MESSAGES) == [True] * size
     # calls with a name, the first call of each kind, and failed calls
     assert long_ways["allreduce"] == size * (2 * len(WIRES) + 1)
 
@@ -149,7 +153,7 @@ def test_feedback_is_kept_though_calls_are_remembered():
             assert same_bits([short, long])
         return True
 
-    assert threads.run(2, program, config=MESSAGES) == [True] * 2
+    assert rank_threads.run(2, program, config=MESSAGES) == [True] * 2
 
 
 def test_ranks_that_differ_in_the_wire_are_told():
@@ -162,7 +166,7 @@ def test_ranks_that_differ_in_the_wire_are_told():
             comm.allreduce(x, wire="int8" if comm.rank == 1 else "bfloat16")
         return True
 
-    assert threads.run(3, program, config=MESSAGES) == [True] * 3
+    assert rank_threads.run(3, program, config=MESSAGES) == [True] * 3
 
 
 def test_wire_numbers():
@@ -196,7 +200,7 @@ def test_given_results_are_used_and_checked():
             assert same_bits([call(x), wanted]), name
         return True
 
-    assert threads.run(3, program, config=SHARED) == [True] * 3
+    assert rank_threads.run(3, program, config=SHARED) == [True] * 3
 
 
 def test_rows_that_are_told_change():
@@ -216,7 +220,7 @@ def test_rows_that_are_told_change():
                 comm.allgather(x, [])
         return True
 
-    assert threads.run(3, program, config=SHARED) == [True] * 3
+    assert rank_threads.run(3, program, config=SHARED) == [True] * 3
 
 
 def test_other_ranks_rows_change():
@@ -234,7 +238,7 @@ def test_other_ranks_rows_change():
         return seen
 
     size = 3
-    for rank, seen in enumerate(threads.run(size, program, config=SHARED)):
+    for rank, seen in enumerate(rank_threads.run(size, program, config=SHARED)):
         for turn in range(8):
             given = [
                 np.arange(17 * r + turn, 17 * r + turn + 3 * (2 if r == 0 else 1 + turn // 2 % 2)) for r in range(size)
@@ -268,7 +272,7 @@ def test_a_mismatch_reads_the_same(name, config):
             texts.append((str(caught.value), caught.value.ranks))
         return texts
 
-    fresh, known = (threads.run(3, program, remembered, config=config) for remembered in (False, True))
+    fresh, known = (rank_threads.run(3, program, remembered, config=config) for remembered in (False, True))
     assert fresh == known
 
 
@@ -286,7 +290,7 @@ def test_a_root_that_is_none(name):
             getattr(comm, name)(x, "0")
         return texts
 
-    for first, second in threads.run(2, program, config=SHARED):
+    for first, second in rank_threads.run(2, program, config=SHARED):
         assert first == second and "root 7" in first
 
 
@@ -302,7 +306,7 @@ def test_after_the_end():
                 call(comm, x)
         return True
 
-    assert threads.run(2, program, config=SHARED) == [True] * 2
+    assert rank_threads.run(2, program, config=SHARED) == [True] * 2
 
 
 def test_what_is_not_plain_goes_the_long_way():
@@ -317,7 +321,7 @@ def test_what_is_not_plain_goes_the_long_way():
             assert np.array_equal(call(unaligned), wanted)
         return True
 
-    assert threads.run(2, program, config=SHARED) == [True] * 2
+    assert rank_threads.run(2, program, config=SHARED) == [True] * 2
 
 
 def test_nothing_is_remembered_of_calls_with_options():
@@ -332,7 +336,7 @@ def test_nothing_is_remembered_of_calls_with_options():
         comm.allreduce(x)
         return [*misses, comm._call_cache.try_cached(calls.ALLREDUCE, x) is call_base.CACHE_MISS]
 
-    assert threads.run(1, program, config=SHARED) == [[True, True, False]]
+    assert rank_threads.run(1, program, config=SHARED) == [[True, True, False]]
 
 
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
@@ -362,4 +366,23 @@ def test_rows_that_change_now_and_then(size, config):
                 assert np.array_equal(mine, np.concatenate(parts))
         return True
 
-    assert threads.run(size, program, config=config) == [True] * size
+    assert rank_threads.run(size, program, config=config) == [True] * size
+
+
+def daemon_in_a_call() -> None:
+    comm = ringcomm.Communicator()
+    x = np.ones(1 << 24, np.float32)
+    out = comm.allreduce(x)
+
+    def repeat() -> None:
+        with contextlib.suppress(ringcomm.ShutDownError):
+            while True:
+                comm.allreduce(x, out=out)
+
+    threading.Thread(target=repeat, daemon=True).start()
+    time.sleep(0.1)
+
+
+def test_the_program_may_end_while_a_daemon_thread_is_in_a_call():
+    result = mpi_case.start(0, daemon_in_a_call)
+    assert result.status == 0, result.text

@@ -5,6 +5,7 @@
 #include "border/numpy.hpp"
 
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -128,26 +129,13 @@ struct CachedCall {
   }
 };
 
-// Releases the GIL while it exists.
-class Unlocked {
- public:
-  Unlocked() = default;
-  Unlocked(const Unlocked&) = delete;
-  ~Unlocked() { PyEval_RestoreThread(thread_); }
-
- private:
-  PyThreadState* const thread_ = PyEval_SaveThread();
-};
-
-// Runs a cached call. The thread has the GIL, and releases it if the call waits or is large.
-// Constructs the Call in place, because moving is expensive.
-inline void run_cached(Channel& channel, const CachedCall& cached, const char* input, char* output, int op, int root,
-                       double pre, double post, bool (*interrupted)()) {
-  CallerRun run(channel, cached.cached_call(input, output, op, root, pre, post));
-  if (run.poll()) return;
-  const Unlocked unlocked;
-  run.finish(interrupted);
+// Starts a cached call, with the GIL. Returns whether it is complete; otherwise the caller releases
+// the GIL and calls finish_cached(). Constructs the Call in place, because moving is expensive.
+inline bool start_cached(std::optional<CallerRun>& run, Channel& channel, const CachedCall& cached, const char* input,
+                         char* output, int op, int root, double pre, double post) {
+  return run.emplace(channel, cached.cached_call(input, output, op, root, pre, post)).poll();
 }
+inline void finish_cached(std::optional<CallerRun>& run, bool (*interrupted)()) { run->finish(interrupted); }
 
 // Runs the exchange before a call. Returns true if the call ran within the exchange.
 inline bool run_exchange(Channel& channel, CachedCall& cached, const char* input, char* output, int op, int root,

@@ -15,6 +15,8 @@ cdef extern from "collectives/channel.hpp" namespace "ringcomm" nogil:
         void run(CCall, cbool (*)() noexcept nogil) except +translate
         void watch(shared_ptr[const CProcesses], map[int, int]) except +translate
         void leave()
+
+cdef extern from "collectives/caller_run.hpp" namespace "ringcomm":
     cdef cppclass CCallerRun "ringcomm::CallerRun":
         pass
 

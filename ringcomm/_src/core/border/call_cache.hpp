@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/channel.hpp"
+#include "collectives/caller_run.hpp"
 
 namespace ringcomm_border {
 using namespace ringcomm;

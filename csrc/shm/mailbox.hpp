@@ -17,7 +17,8 @@ inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of mem
 // Bytes of inline data in a mailbox: 4 KB, and the counts that precede them.
 inline constexpr std::size_t kPayload = 4608;
 
-// The longest payload whose lines are prefetched. The processor itself prefetches longer ones.
+// Bytes of the longest payload that is prefetched line by line. The processor prefetches longer
+// ones.
 inline constexpr std::size_t kPrefetched = 256, kPayloadAlign = 64;
 
 // Published by a rank that arrives at a call. If all digests are equal, peers do not read the
@@ -30,7 +31,7 @@ struct CallHeader {
   std::uint64_t digest = 0;  // hash of the descriptor (digest_of)
   union {
     Offsets offsets = {};
-    std::byte data[sizeof(Offsets)];  // the data of a call, if it fits here; this call needs no offsets
+    std::byte data[sizeof(Offsets)];  // the data of a small call, which needs no offsets
   };
 };
 inline constexpr std::size_t kHeaderData = sizeof(CallHeader::data);

@@ -11,7 +11,7 @@ cdef inline bint is_integer(object value, int64_t* into):
     if type(value) is not int:
         if type(value) is bool or not PyIndex_Check(value):
             return False
-        if not isinstance(value, int):  # not, for example, an enum
+        if not isinstance(value, int):  # an enum is an int already
             value = PyNumber_Index(value)
     into[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
     return overflow == 0

@@ -369,6 +369,26 @@ def test_rows_that_change_now_and_then(size, config):
     assert rank_threads.run(size, program, config=config) == [True] * size
 
 
+def test_a_cached_sum_does_not_serve_ops_of_other_kinds():
+    def program(comm):
+        x = np.arange(4, dtype=np.float32) + comm.rank
+        first = comm.allreduce(x, op=ringcomm.Adasum)
+        for _ in range(2):  # the second call is served from the cache
+            assert np.array_equal(comm.allreduce(x), comm.size * np.arange(4) + sum(range(comm.size)))
+            comm.scan(x)
+        again = comm.allreduce(x, op=ringcomm.Adasum)
+        assert same_bits([again, first]) and not same_bits([again, comm.allreduce(x)])
+        largest = ringcomm.Op.create(lambda a, b: np.copyto(b, np.maximum(a, b)))
+        assert np.array_equal(comm.allreduce(x, op=largest), np.arange(4) + comm.size - 1)
+        for op in (ringcomm.Average, ringcomm.Adasum):
+            with pytest.raises((TypeError, ValueError)):
+                comm.scan(x, op=op)
+        return True
+
+    for size in (2, 3):
+        assert rank_threads.run(size, program, config=SHARED) == [True] * size
+
+
 def daemon_in_a_call() -> None:
     comm = ringcomm.Communicator()
     x = np.ones(1 << 24, np.float32)

@@ -128,7 +128,9 @@ def stub_of(lines: list[str]) -> Iterator[str]:
             end = next((i for i in range(at + 1, len(lines)) if lines[i] and not lines[i].startswith(" ")), len(lines))
             yield from lines[at:end]
         elif found := re.match(r"    cdef (?:public|readonly) ([\w ]+?) (\w+(?:, \w+)*)( +#.*)?$", line):
-            yield from (f"    {name}: {python_type(found[1])}{found[3] or ''}" for name in found[2].split(", "))
+            kind = python_type(found[1])
+            optional = " | None" if (kind[0].isupper() and kind != "Any") or "[" in kind else ""
+            yield from (f"    {name}: {kind}{optional}{found[3] or ''}" for name in found[2].split(", "))
         elif re.match(r"(    )?(def|cpdef) ", line):
             if not any(name.endswith(".setter") for name in decorators):
                 yield from function(lines, at, "property" in decorators, "staticmethod" in decorators)

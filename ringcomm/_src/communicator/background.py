@@ -12,7 +12,7 @@ from typing import Any, Concatenate, NoReturn
 from ringcomm._src.arrays.forms import P, with_signature_of
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.calls import row_calls
-from ringcomm._src.communicator.call_base import Calls, NoCallCache, request_fields
+from ringcomm._src.communicator.call_base import Calls, request_fields
 from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.communicator.vector_collectives import VectorCollectives
 from ringcomm._src.core._core import Request
@@ -20,8 +20,6 @@ from ringcomm._src.core._core import Request
 
 class SubmittingCalls(VectorCollectives):
     """A communicator's calls that return `submit(request)` instead of running the request."""
-
-    _call_cache = NoCallCache()
 
     def __init__(self, calls: Calls, submit: Callable[[Request], Any]) -> None:
         self.rank, self.size = calls.rank, calls.size

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ringcomm._src.arrays.handles import Handle
 from ringcomm._src.core import _core
 from ringcomm._src.core._core import Request
 
-CACHE_MISS = NotImplemented
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-class NoCallCache:
-    """A call cache that is always empty."""
+def cached(collective: int, key: int | None = None) -> Callable[[Method], Method]:
+    """Decorator: calls with plain NumPy arrays run from the call cache (`_core.CachedMethod`).
 
-    def try_cached(self, *_: Any, **__: Any) -> Any:
-        """Returns what ``Channel.try_cached`` returns if there is no matching call."""
-        return CACHE_MISS
+    The method runs otherwise, and adds its call to the cache (`OrderedCalls._call`).
+    """
 
-    def remember(self, *_: Any) -> None:
-        """Adds nothing."""
+    def decorate(method: Method) -> Method:
+        return cast("Method", functools.update_wrapper(_core.CachedMethod(method, collective, key), method))
+
+    return decorate
 
 
 def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: float = 1.0) -> dict[str, Any]:
@@ -27,14 +30,13 @@ def request_fields(algorithm: str | None, name: str, pre: float = 1.0, post: flo
     return {"algorithm": algorithm or "", "name": name, "pre": pre, "post": post}
 
 
-class Calls:
+class Calls(_core.CachedCalls):
     """Base class of the calls of :class:`ringcomm.Communicator`."""
 
     rank: int
     size: int
     _channel: _core.Channel
     _messages: _core.Messages
-    _call_cache: _core.Channel | NoCallCache  # the channel, while calls from its cache may run
 
     if TYPE_CHECKING:
 

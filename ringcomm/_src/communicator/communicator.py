@@ -23,7 +23,6 @@ from ringcomm._src.base.errors import HorovodInternalError, RingcommError, ShutD
 from ringcomm._src.base.hints import add_mpi4py_hints
 from ringcomm._src.base.version import __version__
 from ringcomm._src.communicator.background import BackgroundCalls
-from ringcomm._src.communicator.call_base import NoCallCache
 from ringcomm._src.communicator.neighbours import Graph, Neighbours
 from ringcomm._src.communicator.persistent import PersistentCalls
 from ringcomm._src.communicator.point_to_point import (
@@ -440,7 +439,7 @@ class Communicator(VectorCollectives, BackgroundCalls, PersistentCalls, PointToP
 
     def _disable(self, error: Exception) -> None:
         self._unusable = error
-        self._call_cache = NoCallCache()
+        self._call_cache = None
 
     def __enter__(self) -> Communicator:
         return self

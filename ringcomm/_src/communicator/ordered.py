@@ -16,7 +16,7 @@ from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Op, Sum, UserOp, as_op, wire_number
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDUCE, REDUCESCATTER
-from ringcomm._src.communicator.call_base import CACHE_MISS, Calls, request_fields
+from ringcomm._src.communicator.call_base import Calls, cached, request_fields
 from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.compression.compression import Feedback
 from ringcomm._src.core._core import Request
@@ -27,10 +27,11 @@ Exchange = tuple[Request, Sequence[int], Sequence[int]]  # request, numbers sent
 class OrderedCalls(Calls):
     """The blocking collectives of :class:`ringcomm.Communicator`.
 
-    To save microseconds, a call on a NumPy array first looks in the call cache
-    (`_core.Channel.try_cached`). The first call of its kind builds a request and adds it.
+    The first call of its kind builds a request and adds it to the call cache. The decorator
+    `cached` runs later calls of this kind without the method's code.
     """
 
+    @cached(ALLREDUCE)
     def allreduce(
         self,
         x: Any,
@@ -86,12 +87,6 @@ class OrderedCalls(Calls):
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
         cacheable = algorithm is None and feedback is None and not name
-        if cacheable:
-            result = self._call_cache.try_cached(
-                ALLREDUCE, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor
-            )
-            if result is not CACHE_MISS:
-                return result
         fields = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
             return self._run_user_op(UserOpReduction("allreduce", x, out, op, self.rank, self.size, wire, fields))
@@ -100,6 +95,7 @@ class OrderedCalls(Calls):
         request = calls.allreduce(*arrays.pair(x, out), op, wire, **fields)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
+    @cached(REDUCE)
     def reduce(
         self,
         x: Any,
@@ -117,12 +113,6 @@ class OrderedCalls(Calls):
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
         cacheable = algorithm is None and not name
-        if cacheable:
-            result = self._call_cache.try_cached(
-                REDUCE, x, out, root, cache_key, root == self.rank, op, prescale_factor, postscale_factor
-            )
-            if result is not CACHE_MISS:
-                return result
         fields = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
             return self._run_user_op(UserOpReduction("reduce", x, out, op, self.rank, self.size, wire, fields, root))
@@ -130,20 +120,17 @@ class OrderedCalls(Calls):
         request = calls.reduce(x, out, root, op, self.rank, wire, **fields)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
+    @cached(BROADCAST)
     def broadcast(self, x: Any, root: int = 0, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """Returns the values of ``root``'s ``x`` on every rank.
 
         Every rank gives an array of the same dtype and shape. ``out=x``: in place.
         """
-        cacheable = algorithm is None and not name
-        if cacheable:
-            result = self._call_cache.try_cached(BROADCAST, x, out, root)
-            if result is not CACHE_MISS:
-                return result
         root = arguments.root("broadcast", root, self.size)
         request = calls.broadcast(*arrays.pair(x, out), root, **request_fields(algorithm, name))
-        return self._call(request, x, cacheable)
+        return self._call(request, x, algorithm is None and not name)
 
+    @cached(ALLGATHER)
     def allgather(
         self, x: Any, rows: Sequence[int] | None = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Any:
@@ -156,20 +143,15 @@ class OrderedCalls(Calls):
         rows : Sequence[int] | None
             The first dimension of every rank's array; None: the ranks exchange these numbers first.
         """
-        cacheable = algorithm is None and not name
         exchange: Exchange | None = None
-        received: Sequence[int] | None = rows
-        if cacheable:
-            result = self._call_cache.try_cached(ALLGATHER, x, out, 0, rows)
-            if type(result) is list:  # the core has exchanged the rows, and they differ from the cached ones
-                received, cacheable = result, False
-            elif result is not CACHE_MISS:
-                return result
+        received: Sequence[int] | None = self._take_exchanged() if rows is None else rows
         if received is None and (exchange := self._exchange_rows(x, name)) is not None:
             received = exchange[2]
+        cacheable = algorithm is None and not name and (rows is not None or exchange is not None)
         request = row_calls.allgather(x, out, received, self.rank, self.size, **request_fields(algorithm, name))
         return self._call(request, x, cacheable, exchange, None if rows is None else [int(n) for n in rows])
 
+    @cached(REDUCESCATTER)
     def reducescatter(
         self,
         x: Any,
@@ -190,18 +172,13 @@ class OrderedCalls(Calls):
             op = as_op(op)
         cache_key = None if wire is None else [wire_number(wire)]
         cacheable = algorithm is None and not name
-        if cacheable:
-            result = self._call_cache.try_cached(
-                REDUCESCATTER, x, out, 0, cache_key, True, op, prescale_factor, postscale_factor
-            )
-            if result is not CACHE_MISS:
-                return result
         fields = request_fields(algorithm, name, prescale_factor, postscale_factor)
         if isinstance(op, UserOp):
             return self._run_user_op(UserOpReduction("reducescatter", x, out, op, self.rank, self.size, wire, fields))
         request = row_calls.reducescatter(arrays.source(x), out, op, self.rank, self.size, wire, **fields)
         return self._call(request, x, cacheable, cache_key=cache_key)
 
+    @cached(ALLTOALL)
     def alltoall(
         self, x: Any, splits: Any = None, out: Any = None, algorithm: str | None = None, name: str = ""
     ) -> Any:
@@ -217,30 +194,23 @@ class OrderedCalls(Calls):
         array or tuple
             The received rows in rank order; with ``splits``, (rows, int32 array of their numbers).
         """
-        cacheable = splits is None and algorithm is None and not name
-        exchange: Exchange | None = None
-        received: Sequence[int] | None = None
-        if cacheable:
-            result = self._call_cache.try_cached(ALLTOALL, x, out)
-            if type(result) is list:
-                received, cacheable = result, False
-            elif result is not CACHE_MISS:
-                return result
+        received: Sequence[int] | None = self._take_exchanged()
         source = arrays.source(x)
         sent = splits_of(source, splits, self.size)
+        exchange: Exchange | None = None
         if received is None:
             exchange = self._exchange_splits(source, sent, name)
             received = exchange[2]
+        cacheable = splits is None and algorithm is None and not name and exchange is not None
         request = row_calls.alltoall(x, out, sent, received, self.size, **request_fields(algorithm, name))
         result = self._call(request, x, cacheable, exchange)
         return result if splits is None else (result, np.array(received, np.int32))
 
+    @cached(BARRIER)
     def barrier(self, algorithm: str | None = None, name: str = "") -> None:
         """Blocks until every rank has called it."""
-        cacheable = algorithm is None and not name
-        if cacheable and self._call_cache.try_cached(BARRIER) is not CACHE_MISS:
-            return None
-        return self._call(calls.barrier(**request_fields(algorithm, name)), None, cacheable)
+        request = calls.barrier(**request_fields(algorithm, name))
+        return self._call(request, None, algorithm is None and not name)
 
     def _call(
         self,
@@ -251,9 +221,10 @@ class OrderedCalls(Calls):
         cache_key: Sequence[int] | None = None,
     ) -> Any:
         """Runs a request and returns its result. If `cacheable`, adds it to the call cache."""
-        if cacheable:
-            shape = request.finish.target.shape if isinstance(request.finish, calls.WriteBack) else None
-            self._call_cache.remember(x, shape, request, exchange, cache_key)
+        if cacheable and self._call_cache is not None:
+            output = request.finish if isinstance(request.finish, calls.WriteBack) else None
+            shape, has_result = (None, True) if output is None else (output.target.shape, output.has_result)
+            self._call_cache.remember(x, shape, has_result, request, exchange, cache_key)
         self._run(request)
         return request.finish()
 
@@ -262,6 +233,11 @@ class OrderedCalls(Calls):
 
     def _run_uncached(self, request: Request) -> Any:
         return self._call(request, None, False)
+
+    def _take_exchanged(self) -> list[int] | None:
+        """Returns the numbers that the cached call has exchanged, if it did not run with them."""
+        numbers, self._exchanged = self._exchanged, None
+        return numbers
 
     def _exchange_rows(self, x: Any, name: str) -> Exchange | None:
         """Exchanges the ranks' first dimensions; compares the other dimensions and the dtype."""

@@ -13,12 +13,12 @@ from ringcomm._src.arrays.rows import splits_of
 from ringcomm._src.base.ops import Op, Sum, UserOp, as_op
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
-from ringcomm._src.communicator.call_base import CACHE_MISS, request_fields
+from ringcomm._src.communicator.call_base import cached, request_fields
 from ringcomm._src.communicator.ordered import OrderedCalls
 from ringcomm._src.communicator.user_op_reduction import UserOpReduction
 from ringcomm._src.core import _core
 
-GATHER, SCATTER, SCATTER_INTO = range(3)  # first number of the cache key of an all-to-all; the second is the root
+GATHER, SCATTER = range(2)  # first number of the cache key of an all-to-all; the second is the root
 
 
 class VectorCollectives(OrderedCalls):
@@ -28,19 +28,15 @@ class VectorCollectives(OrderedCalls):
     are in rank order, without gaps. A gather takes a 0-dimensional array as one row.
     """
 
+    @cached(ALLTOALL, GATHER)
     def gather(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
         """Returns every rank's ``x``, concatenated along the first dimension, on ``root``.
 
         The other ranks get None. Dtype and shape are the same on all ranks. The ``out`` of the
         other ranks is not used.
         """
-        has_result = root == self.rank
-        if cacheable := not name:
-            result = self._call_cache.try_cached(ALLTOALL, x, out, 0, [GATHER, root], has_result)
-            if result is not CACHE_MISS:
-                return result
         request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
-        return self._call(request, x, cacheable, None, [GATHER, root])
+        return self._call(request, x, not name, None, [GATHER, root])
 
     def gatherv(
         self, x: Any, counts: Sequence[int] | None = None, root: int = 0, out: Any = None, name: str = ""
@@ -57,6 +53,7 @@ class VectorCollectives(OrderedCalls):
             counts = exchange[2]
         return self._run_uncached(row_calls.gather(x, out, root, counts, self.rank, self.size, name))
 
+    @cached(ALLTOALL, SCATTER)
     def scatter(self, x: Any, root: int = 0, out: Any = None, name: str = "") -> Any:
         """Returns part r of ``root``'s ``x``, divided equally along the first dimension, on rank r.
 
@@ -69,13 +66,9 @@ class VectorCollectives(OrderedCalls):
         out
             Array for the part; None: a new array.
         """
-        given, cache_key = (out, [SCATTER_INTO, root]) if x is None else (x, [SCATTER, root])
-        if cacheable := not name and given is not None:
-            result = self._call_cache.try_cached(ALLTOALL, given, out, 0, cache_key)
-            if result is not CACHE_MISS:
-                return result
         request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
-        return self._call(request, given, cacheable, None, cache_key)
+        given, cache_key = (out, [SCATTER, root, _core.INTO_OUT]) if x is None else (x, [SCATTER, root])
+        return self._call(request, given, not name, None, cache_key)
 
     def scatterv(self, x: Any, counts: Sequence[int], root: int = 0, out: Any = None, name: str = "") -> Any:
         """Scatters as :meth:`scatter` does, in parts of ``counts`` rows.
@@ -144,6 +137,7 @@ class VectorCollectives(OrderedCalls):
         source = arrays.source(x)
         return self._run_uncached(row_calls.reducescatter(source, out, op, self.rank, self.size, rows=counts, **how))
 
+    @cached(SCAN)
     def scan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """Returns the reduction over the ranks up to and including this rank, in rank order.
 
@@ -154,6 +148,7 @@ class VectorCollectives(OrderedCalls):
         """
         return self._scan(SCAN, x, op, out, algorithm, name)
 
+    @cached(EXSCAN)
     def exscan(self, x: Any, op: Any = Sum, out: Any = None, algorithm: str | None = None, name: str = "") -> Any:
         """Performs :meth:`scan` over the ranks before this rank only; rank 0 gets None."""
         return self._scan(EXSCAN, x, op, out, algorithm, name)
@@ -161,15 +156,10 @@ class VectorCollectives(OrderedCalls):
     def _scan(self, collective: int, x: Any, op: Any, out: Any, algorithm: str | None, name: str) -> Any:
         if type(op) is not Op:
             op = as_op(op)
-        cacheable = algorithm is None and not name
-        if cacheable:
-            has_result = collective == SCAN or self.rank > 0
-            result = self._call_cache.try_cached(collective, x, out, 0, None, has_result, op)
-            if result is not CACHE_MISS:
-                return result
         how = request_fields(algorithm, name)
         if isinstance(op, UserOp):
             return self._run_user_op(
                 UserOpReduction(_core.COLLECTIVES[collective], x, out, op, self.rank, self.size, None, how)
             )
-        return self._call(calls.scan(collective, x, out, op, self.rank, **how), x, cacheable)
+        request = calls.scan(collective, x, out, op, self.rank, **how)
+        return self._call(request, x, algorithm is None and not name)

@@ -18,11 +18,12 @@ cdef extern from "border/call_cache.hpp":
         Held shape
         CCallSpan span
         CCall call, exchange
-        bint exchanges
+        bint returns, exchanges
         vector[int64_t] cache_key, sent, expected, received
         uint64_t numbers
         uint64_t expectation()
         bint takes(int64_t, double, double)
+        bint has_result(int, int)
     cdef cppclass CallCache "ringcomm_border::CallCache":
         CachedCall* find(int, PyObject*, const vector[int64_t]&)
         CachedCall* renew(int)

@@ -79,40 +79,19 @@ cdef class Channel:
         self.busy = True
         return 0
 
-    def try_cached(
-            self, int collective, array: Any = None, out: Any = None, root: Any = 0,
-            cache_key: Sequence[int] | None = None, bint has_result=True, op: Any = 1, double pre=1.0, double post=1.0) -> Any:
-        """Runs a cached call without a name, with the algorithm that the core chooses.
-
-        Returns the result, a new array if `out` is None; returns None if `has_result` is False (no
-        result on this rank). If the cache has no matching call, returns NotImplemented without any
-        effect. If the exchange of numbers before the call gives other numbers than the cached ones,
-        returns the received numbers as a list without running the call.
-        """
-        cdef vector[int64_t] numbers
-        cdef int64_t number, root_rank, op_code
-        if not is_integer(root, &root_rank) or root_rank != <int>root_rank:
-            return NotImplemented  # the general path raises the error
-        if not is_integer(op, &op_code):  # a function as op
+    cdef object run_cached(
+            self, int collective, object array, object out, int root, const vector[int64_t]& key, int64_t op, double pre, double post):
+        """Implements CachedMethod.try_cached."""
+        cdef CachedCall* cached = self.cache.find(collective, <PyObject*>array, key)
+        if cached == NULL or not cached.takes(op, pre, post):
             return NotImplemented
-        if cache_key is not None:
-            if type(cache_key) is not list and type(cache_key) is not tuple:
-                return NotImplemented
-            for value in cache_key:
-                if not is_integer(value, &number):
-                    return NotImplemented
-                numbers.push_back(number)
-            if numbers.empty():  # an empty key would match entries without a key
-                return NotImplemented
-        cdef CachedCall* cached = self.cache.find(collective, <PyObject*>array, numbers)
-        if cached == NULL or not cached.takes(op_code, pre, post):
-            return NotImplemented
+        cdef CChannel* channel = self.it.get()
+        cdef bint has_result = cached.has_result(root, channel.rank())
         if out is not None and has_result and not (
                 cached.result.fits(<PyObject*>out, True) and
                 cached.span.allows(data_of(<PyObject*>array), data_of(<PyObject*>out))):
             return NotImplemented
         self.enter()  # from here on no other thread uses the cache
-        cdef CChannel* channel = self.it.get()
         cdef cbool done
         cdef optional[CCallerRun] run
         cdef char* given
@@ -125,12 +104,12 @@ cdef class Channel:
             given, result = data_of(<PyObject*>array), data_of(<PyObject*>out)
             if cached.exchanges:
                 with nogil:
-                    done = run_exchange(channel[0], cached[0], given, result, <int>op_code, <int>root_rank, pre, post, interrupted)
+                    done = run_exchange(channel[0], cached[0], given, result, <int>op, root, pre, post, interrupted)
                 if done:
                     return out
                 if cached.received != cached.expected:
                     return cached.received  # converted to a list
-            if not start_cached(run, channel[0], cached[0], given, result, <int>op_code, <int>root_rank, pre, post):
+            if not start_cached(run, channel[0], cached[0], given, result, <int>op, root, pre, post):
                 with nogil:
                     finish_cached(run, interrupted)
         except:
@@ -141,12 +120,13 @@ cdef class Channel:
         return out if has_result else None
 
     def remember(
-            self, array: Any, shape: tuple[int, ...] | None, Request request not None,
+            self, array: Any, shape: tuple[int, ...] | None, bint has_result, Request request not None,
             exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None, cache_key: Sequence[int] | None = None) -> None:
-        """Adds a call to the cache, for try_cached().
+        """Adds a call to the cache of CachedMethods.
 
-        `shape`: shape of the result. `exchange`: (request, numbers sent, numbers received) of the
-        exchange before the call. `cache_key`: numbers of the caller on which the call depends.
+        `shape`: shape of the output. `has_result`: this rank returns it. `exchange`: (request,
+        numbers sent, numbers received) of the exchange before the call. `cache_key`: numbers of the
+        caller on which the call depends.
         """
         if self.busy or is_adasum(request.it.call):
             return
@@ -154,7 +134,7 @@ cdef class Channel:
             return
         cdef CachedCall* cached = self.cache.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
-        cached.call, cached.span = request.it.call, request.span
+        cached.call, cached.span, cached.returns = request.it.call, request.span, has_result
         cached.cache_key.clear()
         if cache_key is not None:
             cached.cache_key = cache_key

@@ -508,43 +508,45 @@ class Channel:
         """Runs a call. Ctrl-C raises KeyboardInterrupt and breaks the channel."""
     def run_messages(self, schedule: Schedule, data: int, nbytes: int, segment: int, window: int) -> None:
         """Runs the sends and receives of a schedule, in segments, for benchmarks; not a call."""
-    def try_cached(
-        self,
-        collective: int,
-        array: Any = None,
-        out: Any = None,
-        root: Any = 0,
-        cache_key: Sequence[int] | None = None,
-        has_result: bool = True,
-        op: Any = 1,
-        pre: float = 1.0,
-        post: float = 1.0,
-    ) -> Any:
-        """Runs a cached call without a name, with the algorithm that the core chooses.
-
-        Returns the result, a new array if `out` is None; returns None if `has_result` is False (no
-        result on this rank). If the cache has no matching call, returns NotImplemented without any
-        effect. If the exchange of numbers before the call gives other numbers than the cached ones,
-        returns the received numbers as a list without running the call.
-        """
     def remember(
         self,
         array: Any,
         shape: tuple[int, ...] | None,
+        has_result: bool,
         request: Request,
         exchange: tuple[Request, Sequence[int], Sequence[int]] | None = None,
         cache_key: Sequence[int] | None = None,
     ) -> None:
-        """Adds a call to the cache, for try_cached().
+        """Adds a call to the cache of CachedMethods.
 
-        `shape`: shape of the result. `exchange`: (request, numbers sent, numbers received) of the
-        exchange before the call. `cache_key`: numbers of the caller on which the call depends.
+        `shape`: shape of the output. `has_result`: this rank returns it. `exchange`: (request,
+        numbers sent, numbers received) of the exchange before the call. `cache_key`: numbers of the
+        caller on which the call depends.
         """
     def device_route_statuses(self) -> dict[str, str]:
         """Returns, for each GPU route but staging, best first, why it is unusable ("": usable)."""
     def watch(self, processes: Processes, rank_of: dict[int, int]) -> None: ...  # rank_of: process id -> rank
     broken: str | None
     def leave(self) -> None: ...
+
+INTO_OUT: int  # last number of the cache key of a call that has `out` but no `x` (a scatter)
+
+class CachedCalls:
+    """Base class of communicators: what their cached methods use."""
+
+    _call_cache: Channel | None  # channel that runs the calls; None: no call is cached
+    _exchanged: list[Any] | None  # received numbers, if a cached call has exchanged others than before
+
+class CachedMethod:
+    """A method of a class derived from CachedCalls that first looks its call up in the cache.
+
+    The parameters of `general` have the names of those of ringcomm.Communicator.allreduce() and
+    allgather(). `key`: number that is the first of the cache key, before the root. If the cached
+    call's exchange gives other numbers, `general` finds them in `_exchanged`.
+    """
+    def __init__(self, general: Callable[..., Any], collective: int, key: int | None = None) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: type | None) -> Any: ...
 
 class BlockPool:
     """A pool of reusable blocks of a few sizes in this rank's arena (csrc/shm/block_pool.hpp)."""

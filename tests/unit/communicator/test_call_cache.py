@@ -4,25 +4,39 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import inspect
 import threading
 import time
 
 import mpi_case
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from reference import BFLOAT16, same_bits
 
 import ringcomm
 from ringcomm import threads as rank_threads
 from ringcomm._src.base.ops import wire_number
 from ringcomm._src.calls import calls, row_calls
-from ringcomm._src.communicator import call_base
 from ringcomm._src.compression.compression import Feedback
 
 MESSAGES = ringcomm.Config(shared_memory="off")
 SHARED = ringcomm.Config(shared_memory="auto")
 RING = ringcomm.Config(shared_memory="auto", algorithm="ring")
-NAMES = ("allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "barrier")
+NAMES = (
+    "allreduce",
+    "reduce",
+    "broadcast",
+    "allgather",
+    "reducescatter",
+    "alltoall",
+    "barrier",
+    "gather",
+    "scatter",
+    "scan",
+)
 DTYPES = [np.dtype(np.float32), np.dtype(np.int16), np.dtype(bool), BFLOAT16]
 MOVED = [*DTYPES, np.dtype(np.complex128)]
 
@@ -48,8 +62,20 @@ CALLS = {
     "allgather told": lambda comm, x, **more: comm.allgather(x, [len(x)] * comm.size, **more),
     "reducescatter": lambda comm, x, **more: comm.reducescatter(x, **more),
     "alltoall": lambda comm, x, **more: comm.alltoall(x, **more),
+    "gather": lambda comm, x, **more: comm.gather(x, comm.size - 1, **more),
+    "scatter": lambda comm, x, **more: comm.scatter(x, comm.size // 2, **more),
+    "scatter into": lambda comm, x, **more: scatter_into(comm, x, **more),
+    "scan": lambda comm, x, **more: comm.scan(x, ringcomm.Max, **more),
+    "exscan": lambda comm, x, **more: comm.exscan(x, **more),
     "barrier": lambda comm, x, **more: comm.barrier(**more),
 }
+
+
+def scatter_into(comm, x, **more):
+    out = np.empty((len(x) // comm.size, *x.shape[1:]), x.dtype)
+    result = comm.scatter(x if comm.rank == 0 else None, 0, out, **more)
+    assert result is out
+    return result
 
 
 @pytest.fixture
@@ -75,7 +101,9 @@ def long_ways(monkeypatch):
 def test_same_results_as_the_long_way(size, config):
     def program(comm):
         for name, call in CALLS.items():
-            for dtype in MOVED if name.split()[0] in ("broadcast", "allgather", "alltoall") else DTYPES:
+            for dtype in (
+                MOVED if name.split()[0] in ("broadcast", "allgather", "alltoall", "gather", "scatter") else DTYPES
+            ):
                 for turn in range(3):
                     x, same = (values(comm, dtype, 2 * comm.size, turn) for _ in range(2))
                     result, wanted = call(comm, x), call(comm, same, name="the long way")
@@ -324,19 +352,16 @@ def test_what_is_not_plain_goes_the_long_way():
     assert rank_threads.run(2, program, config=SHARED) == [True] * 2
 
 
-def test_nothing_is_remembered_of_calls_with_options():
+def test_nothing_is_remembered_of_calls_with_options(long_ways):
     def program(comm):
         x = np.arange(4, dtype=np.float32)
-        comm.allreduce(x, name="named")
-        comm.broadcast(x, name="named")
-        misses = [
-            comm._call_cache.try_cached(which, x) is call_base.CACHE_MISS
-            for which in (calls.ALLREDUCE, calls.BROADCAST)
-        ]
-        comm.allreduce(x)
-        return [*misses, comm._call_cache.try_cached(calls.ALLREDUCE, x) is call_base.CACHE_MISS]
+        counts = []
+        for options in ({"name": "named"}, {"algorithm": "ring"}, {}, {}, {"name": "", "algorithm": None}):
+            comm.allreduce(x, **options)
+            counts.append(long_ways["allreduce"])
+        return counts
 
-    assert rank_threads.run(1, program, config=SHARED) == [[True, True, False]]
+    assert rank_threads.run(1, program, config=SHARED) == [[1, 2, 3, 3, 3]]
 
 
 @pytest.mark.parametrize("config", [MESSAGES, SHARED], ids=["messages", "shared"])
@@ -387,6 +412,79 @@ def test_a_cached_sum_does_not_serve_ops_of_other_kinds():
 
     for size in (2, 3):
         assert rank_threads.run(size, program, config=SHARED) == [True] * size
+
+
+VALUES = {
+    "x": st.sampled_from([np.float32, np.int32, None]),
+    "out": st.sampled_from([None, "x", (6,), (3,)]),
+    "op": st.sampled_from([ringcomm.Sum, ringcomm.Max, ringcomm.Average, "sum", 1, None]),
+    "root": st.sampled_from([0, 0, np.int64(0), 1, True, "0"]),
+    "rows": st.sampled_from([None, [6], (6,), [6, 6], []]),
+    "prescale_factor": st.sampled_from([1.0, 2, np.float32(0.5), None]),
+    "wire": st.sampled_from([None, "bfloat16", "unknown"]),
+    "algorithm": st.sampled_from([None, "ring", ""]),
+    "name": st.sampled_from(["", "named"]),
+    "unknown": st.just(None),
+}
+METHODS = ("allreduce", "reduce", "broadcast", "allgather", "reducescatter", "scan", "exscan", "gather", "scatter")
+
+
+@st.composite
+def given_calls(draw):
+    """Draws a method, values by position, and values by name; names may not be interned."""
+    method = draw(st.sampled_from(METHODS))
+    names = list(inspect.signature(getattr(ringcomm.Communicator, method)).parameters)[1:]
+    known = [name for name in names if name in VALUES]
+    positional = names[: draw(st.integers(0, 4))]
+    named = draw(st.lists(st.sampled_from([*known, *known, "unknown"]), unique=True, max_size=3))
+    if "x" not in positional and draw(st.integers(0, 9)):
+        named = ["x", *(name for name in named if name != "x")]
+    copy = draw(st.sampled_from([str, lambda name: f"{name} "[:-1]]))
+    return (
+        method,
+        [draw(VALUES.get(name, st.none())) for name in positional],
+        {copy(name): draw(VALUES[name]) for name in named},
+    )
+
+
+def outcome(call, method, positional, named):
+    """Calls with new arrays. Returns the result, or the error without the ranks' texts."""
+    names = list(inspect.signature(getattr(ringcomm.Communicator, method)).parameters)[1:]
+    values = dict(zip(names, positional, strict=False)) | named
+    x = None if values.get("x") is None else np.arange(6).astype(values["x"])
+    out = values.get("out")
+    out = x if out == "x" else None if out is None else np.zeros(out, values.get("x"))
+    arrays = {"x": x, "out": out}
+    try:
+        result = call(
+            *(arrays.get(name, value) for name, value in zip(names, positional, strict=False)),
+            **{name: arrays.get(name, value) for name, value in named.items()},
+        )
+    except (TypeError, ValueError) as error:
+        return type(error), str(error)
+    return result is x, result is out, None if result is None else (result.dtype, result.tolist())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(given_calls(), min_size=1, max_size=8))
+def test_arguments_may_be_given_in_every_way(ways):
+    """A cached method takes and refuses the arguments that its Python function does."""
+
+    def program(comm):
+        pairs = []
+        for method in METHODS:  # the cache has an entry for calls that differ only in an argument
+            getattr(comm, method)(np.zeros(6, np.float32))
+        for method, positional, named in ways:
+            general = functools.partial(inspect.unwrap(getattr(ringcomm.Communicator, method)), comm)
+            pairs += [
+                (outcome(general, method, positional, named), outcome(getattr(comm, method), method, positional, named))
+                for _ in range(2)
+            ]
+        return pairs
+
+    (pairs,) = rank_threads.run(1, program, config=SHARED)
+    for general, cached in pairs:
+        assert general == cached
 
 
 def daemon_in_a_call() -> None:

@@ -1,5 +1,5 @@
 // The cache of prepared calls (_call_cache.pxi): recognition of NumPy arrays, and the entries. A
-// channel's try_cached() looks calls up and runs them.
+// channel's run_cached() looks calls up and runs them.
 #pragma once
 
 #include "border/numpy.hpp"
@@ -77,6 +77,7 @@ struct CachedCall {
   Held shape;  // shape of a new result
   Span span;
   Call call, exchange;
+  bool returns = true;  // this rank has a result; not used for a reduce, which may have any root
   bool exchanges = false;
   std::vector<std::int64_t> cache_key;  // numbers from the caller that the call depends on
   std::vector<std::int64_t> sent, expected, received;
@@ -117,6 +118,7 @@ struct CachedCall {
     if (is_scan(call.collective) && its == Op::average) return false;
     return kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0));
   }
+  bool has_result(int root, int rank) const { return call.collective == Collective::reduce ? root == rank : returns; }
   Call cached_call(const char* input, char* output, int op, int root, double pre, double post) const {
     Call made = call;
     made.input = input;

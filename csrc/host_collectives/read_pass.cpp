@@ -21,9 +21,8 @@ constexpr std::int64_t kLossIsSeen = 1'000'000'000;  // ns after a failed read; 
 ReadPass::ReadPass(Epochs& epochs, std::uint32_t epoch, std::vector<ReadableBlock> blocks)
     : ClosingPass(epochs), begun_(epoch), blocks_(std::move(blocks)) {
   std::size_t nbytes = 0;
-  bool mapped = true;
-  for (const ReadableBlock& block : blocks_) nbytes += block.nbytes, mapped &= block.here != nullptr;
-  past_caches_ = mapped && nbytes >= kManySegments * kMemorySegment;  // the kernel's copies use the caches
+  for (const ReadableBlock& block : blocks_) nbytes += block.nbytes;
+  past_caches_ = nbytes >= kManySegments * kMemorySegment;
 }
 
 Progress ReadPass::work() {

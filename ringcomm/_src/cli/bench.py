@@ -2,13 +2,12 @@
 
 Each row of the table is measured as follows:
 
-- Before a call, the rank that owns an input rewrites it. After the call, the rank reads and checks
-  its result. Neither is timed. Without this, buffers would stay in one core's cache and no bytes
-  would move.
-- A barrier of the same library precedes each call, and MPI has its own arrays. Every contestant
-  then finds its code and its memory in the caches as its previous call left them, as in a program
-  that repeats the call. After MPI's barrier, the shortest calls of MPI would be 0.1 µs faster. In
-  common arrays, a call pays for the core in which the previous contestant left the result.
+- Before a call, the rank that owns an input rewrites it, and each rank fills its output. After the
+  call, the rank reads and checks its result. None of this is timed. Without it, buffers would stay
+  in one core's cache and no bytes would move, or they would be in the cache of the core to which
+  the previous contestant wrote them.
+- A barrier of the same library precedes each call. After MPI's barrier, MPI's code would be in the
+  caches, and ringcomm's would not.
 - The contestants (algorithms, wire formats and MPI) take turns in a shuffled order within one run.
 - The time of a call is measured from the moment when the first rank starts it to the moment when
   the last rank finishes it. Ranks on several hosts have no common clock; the time is then that of
@@ -145,16 +144,15 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     calls: dict[str, Callable[[], object]] = {
         name: case.ringcomm_call(requested_algorithm(name, options)) for name, case in cases.items()
     }
-    if options.against == "mpi":
-        peer = replace(case)
-        if (peer_call := peer.mpi_call()) is not None:
-            cases["mpi"], calls["mpi"] = peer, peer_call
+    peer = case.mpi_call() if options.against == "mpi" else None
+    if peer is not None:
+        calls["mpi"] = peer
     shifts = cycle(range(1, PERIOD + 1))
     wrong = np.zeros(len(calls), np.int64)
 
     def timed(index: int, case: Case, call: Callable[[], object], _turn: int) -> tuple[float, float]:
         case.refill(next(shifts))
-        case.world.Barrier() if call is calls.get("mpi") else case.comm.barrier()
+        case.world.Barrier() if call is peer else case.comm.barrier()
         begin = time.perf_counter()
         call()
         end = time.perf_counter()
@@ -162,7 +160,9 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
         tick(1)
         return begin, end
 
-    contestants = {name: partial(timed, index, cases[name], call) for index, (name, call) in enumerate(calls.items())}
+    contestants = {
+        name: partial(timed, index, cases.get(name, case), call) for index, (name, call) in enumerate(calls.items())
+    }
     repeats = repetitions(case.nbytes, options.repeat)
     of_ranks = partial(first_to_last, one_clock=one_clock(case.comm))
     seconds = take_turns(case.world, contestants, repeats, options.seed, options.warmup, of_ranks)
@@ -171,7 +171,10 @@ def measure(case: Case, names: list[str], options: argparse.Namespace, tick: Cal
     ran = {
         name: route_taken(case) if requested_algorithm(name, options) is None else name for name, case in cases.items()
     }
-    rows = [row_of(cases[name], name, ran[name], seconds, int(n)) for name, n in zip(calls, total_wrong, strict=True)]
+    rows = [
+        row_of(cases.get(name, case), name, ran.get(name, name), seconds, int(n))
+        for name, n in zip(calls, total_wrong, strict=True)
+    ]
     return with_losses(rows, options.wire)
 
 

@@ -130,11 +130,12 @@ class Case:
 
     # ---- inputs and answers ----
     def refill(self, shift: int) -> None:
-        """Writes new inputs on the ranks that own them.
+        """Writes new inputs on the ranks that own them, and fills the outputs.
 
         The results expected for consecutive shifts differ.
         """
         self.shift = shift
+        self.output.fill(0)
         if self.collective != "broadcast" or self.rank == self.root:
             np.copyto(self.input, self._tiled(input_table(self.rank, self.op, self.dtype), shift, len(self.input)))
         if self.buffers is not None:

@@ -89,7 +89,9 @@ class HostPass : public MemoryPass {
     std::array<const std::byte*, kMostPayloads> payloads;
     for (int rank = 0; rank < ranks(); ++rank) payloads[static_cast<std::size_t>(rank)] = payload(rank);
     const std::span all(payloads.data(), static_cast<std::size_t>(ranks()));
-    epochs_.copied += collect_payloads(call_, epochs_.node().rank(), all);
+    const int me = epochs_.node().rank();
+    epochs_.copied += collect_payloads(call_, me, all);
+    epochs_.expect_again(taken_ + payload_bytes(call_, me));
   }
 
   const std::size_t segment_bytes_, taken_;

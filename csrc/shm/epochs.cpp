@@ -93,7 +93,8 @@ bool Epochs::reached(std::uint32_t epoch) {
       look_for_loss(epoch);
       return false;
     }
-    for_each_line(node_.mailbox(behind_, slot_).payload[parity()], [](const void* line) { __builtin_prefetch(line); });
+    for_each_line(node_.mailbox(behind_, slot_).payload[parity()], fetched_,
+                  [](const void* line) { __builtin_prefetch(line); });
     if (left_within(behind_, epoch)) report_left(epoch);
     behind_ = behind_ + 1 == size ? 0 : behind_ + 1;
   }

@@ -26,9 +26,12 @@ class Epochs {
   void expect(std::size_t nbytes) {
     prefetch_to_write(&mine());
     fetched_ = nbytes <= kPrefetched ? nbytes : 0;
-    const std::byte* const payload = mine().payload[(calls_ + 1) % 2];
-    if (nbytes > kPrefetched) prefetch_to_write(payload);
-    for_each_line(payload, prefetch_to_write);
+    for_each_line(next_payload(), fetched_, prefetch_to_write);
+  }
+  // Does so for a long payload, at the end of a call: the next one is probably as long. Peers have
+  // read the payload of the call before, because they have arrived at this one.
+  void expect_again(std::size_t nbytes) {
+    if (nbytes > kPrefetched) for_each_line(next_payload(), nbytes, prefetch_to_write);
   }
   // Begins a new call, and returns its parity: the index of the call's header, descriptor and
   // payload in every mailbox.
@@ -60,9 +63,10 @@ class Epochs {
 
  private:
   int group_rank(int rank) const { return group_ranks_.empty() ? rank : group_ranks_[static_cast<std::size_t>(rank)]; }
+  const std::byte* next_payload() { return mine().payload[(calls_ + 1) % 2]; }
   template <class F>
-  void for_each_line(const std::byte* payload, F fetch) const {
-    for (std::size_t at = 0; at < fetched_; at += kPayloadAlign) fetch(payload + at);
+  static void for_each_line(const std::byte* payload, std::size_t nbytes, F fetch) {
+    for (std::size_t at = 0; at < nbytes; at += kPayloadAlign) fetch(payload + at);
   }
   bool lags(int rank, std::uint32_t epoch);
   bool left_within(int rank, std::uint32_t epoch);  // `epoch`: arrival at the call

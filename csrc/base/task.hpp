@@ -25,6 +25,7 @@ class Task {
 class Finished final : public Task {
  public:
   Progress advance() override { return Progress::done; }
+  bool brief() const override { return true; }
 };
 
 }  // namespace ringcomm

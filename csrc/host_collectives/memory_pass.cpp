@@ -60,7 +60,7 @@ class HostPass : public MemoryPass {
     }
     epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
-  bool brief() const override { return small_; }
+  bool brief() const override { return small_ || (pass_ ? pass_->brief() : readable_ && readable_->small()); }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
   Progress advance() override {
     const Progress progress = MemoryPass::advance();
@@ -79,7 +79,13 @@ class HostPass : public MemoryPass {
   std::unique_ptr<Task> in_place(std::uint32_t epoch, bool& any) override {
     if (readable_) {
       auto blocks = readable_->collect(any);
-      return blocks ? std::make_unique<ReadPass>(epochs_, epoch, *std::move(blocks)) : nullptr;
+      if (!blocks) return nullptr;
+      if (!readable_->in_payloads()) return std::make_unique<ReadPass>(epochs_, epoch, *std::move(blocks));
+      for (const ReadableBlock& block : *blocks) {
+        kernels::copy(block.target, block.here, block.nbytes);
+        if (block.giver != epochs_.node().rank()) epochs_.copied += block.nbytes;
+      }
+      return std::make_unique<Finished>();
     }
     auto arrays = HostArrays::collect(epochs_, call_, any);
     return arrays ? std::make_unique<SharedPass>(epochs_, call_, *std::move(arrays)) : nullptr;

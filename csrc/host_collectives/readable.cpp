@@ -34,9 +34,10 @@ std::optional<std::size_t> kind_of(const Call& call) {
 }  // namespace
 
 struct Readable::Note {
-  enum class Location : std::uint64_t { staging, arena, own_memory };
+  // payload: behind the note, for an all-to-all; none: the rank has no data
+  enum class Location : std::uint64_t { staging, arena, own_memory, payload, none };
   Location location = Note::Location::staging;
-  std::uint64_t where = 0;     // offset in the arena, or address in private memory
+  std::uint64_t where = 0;     // offset in the arena, or address in private memory; none: 1 if staging is not open
   std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
   PathTuner::Times times{};    // times of calls of this kind
   MemoryCard card;
@@ -44,14 +45,20 @@ struct Readable::Note {
   // bytes
 };
 
-bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
+std::size_t Readable::note_bytes(const Call& call, int ranks) {
   const bool starts = call.collective == Collective::alltoall;
-  return taken + sizeof(Note) + (starts ? static_cast<std::size_t>(ranks) * sizeof(std::uint64_t) : 0) <= kPayload - 8;
+  return sizeof(Note) + (starts ? static_cast<std::size_t>(ranks) * sizeof(std::uint64_t) : 0);
+}
+
+bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
+  return taken + note_bytes(call, ranks) <= kPayload - 8;
 }
 
 Readable::Readable(Epochs& epochs, const Call& call, std::size_t taken)
-    : epochs_(epochs), call_(call), taken_(taken), kind_(kind_of(call)),
-      asks_(kind_ && epochs.all_read && epochs.reading.use_second(*kind_)), since_ns_(now_ns()) {}
+    : epochs_(epochs), call_(call), taken_(taken), data_(taken + note_bytes(call, epochs.node().size())),
+      mine_(payload_bytes(call, epochs.node().rank())),
+      small_(call.collective == Collective::alltoall && mine_ <= kPayload - 8 - data_), kind_(kind_of(call)),
+      asks_(kind_ && epochs.all_read && epochs.reading.use_second(*kind_)), since_ns_(small_ ? 0 : now_ns()) {}
 
 std::byte* Readable::note_of(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
 
@@ -67,8 +74,15 @@ bool Readable::publish() {
   note.card = epochs_.memory.card();
   note.can_read = epochs_.reads_peers.value_or(false) ? 1 : 0;
   if (kind_) note.times = epochs_.reading.report(*kind_);
-  if (gives(call_, me) && !overwrites_input(call_, me)) {
-    const std::uint64_t offset = epochs_.node().offset_of(call_.input, payload_bytes(call_, me));
+  if (small_) {
+    note.location = mine_ > 0 ? Note::Location::payload : Note::Location::none;
+    // A rank without data opens its staging memory if the others probably do.
+    const std::size_t received = total(call_.receive_counts) * size_of(call_.dtype);
+    note.where = asks_ || received * static_cast<std::size_t>(epochs_.node().size()) <= kPayload ? 1 : 0;
+    kernels::copy(note_of(me) + data_ - taken_, call_.input, mine_);
+    epochs_.copied += mine_;
+  } else if (gives(call_, me) && !overwrites_input(call_, me)) {
+    const std::uint64_t offset = epochs_.node().offset_of(call_.input, mine_);
     if (offset != kPrivate)
       note.location = Note::Location::arena, note.where = offset;
     else if (asks_)
@@ -81,7 +95,11 @@ bool Readable::publish() {
     std::memcpy(to + sizeof note + rank * sizeof start, &start, sizeof start);
     start += call_.counts[rank] * size_of(call_.dtype);
   }
-  return note.location != Note::Location::staging;
+  return needs_no_staging(note);
+}
+
+bool Readable::needs_no_staging(const Note& note) {
+  return note.location == Note::Location::none ? note.where == 1 : note.location != Note::Location::staging;
 }
 
 // Merges the notes of all ranks: which ranks can read, and their times. These decide the route of
@@ -105,17 +123,20 @@ void Readable::merge() {
 }
 
 std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
-  since_ns_ = now_ns();
   merge();
   const int ranks = epochs_.node().size(), me = epochs_.node().rank();
   bool all = true;
   any = false;
+  in_payloads_ = true;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!gives(call_, rank)) continue;
-    const bool in_place = note_from(rank).location != Note::Location::staging;
-    any |= in_place;
-    all &= in_place;
+    const Note note = note_from(rank);
+    any |= needs_no_staging(note);
+    all &= note.location != Note::Location::staging;
+    in_payloads_ &= note.location == Note::Location::payload || note.location == Note::Location::none;
   }
+  counts_ &= !in_payloads_;
+  if (counts_) since_ns_ = now_ns();
   if (!all) return std::nullopt;
   std::vector<ReadableBlock> blocks;
   // Each rank begins with its own block, so that no two ranks read the same block at the same time.
@@ -141,7 +162,9 @@ ReadableBlock Readable::block_of(int rank) const {
     std::memcpy(&start, note_of(rank) + sizeof note + static_cast<std::size_t>(me) * sizeof start, sizeof start);
   }
   ReadableBlock block{rank, nullptr, note.card, 0, target, count * item};
-  if (rank == me)
+  if (note.location == Note::Location::payload)
+    block.here = note_of(rank) + data_ - taken_ + start;
+  else if (rank == me)
     block.here = at(call_.input, start);
   else if (note.location == Note::Location::arena)
     block.here = epochs_.node().at(rank, note.where + start);
@@ -150,7 +173,9 @@ ReadableBlock Readable::block_of(int rank) const {
   return block;
 }
 
-void Readable::rest() { spent_ns_ += now_ns() - since_ns_; }
+void Readable::rest() {
+  if (since_ns_ != 0) spent_ns_ += now_ns() - since_ns_;
+}
 
 void Readable::done() {
   if (!counts_) return;

@@ -1,5 +1,6 @@
 // Handles data that the host's ranks may read in place: in the sender's arena or, if the system
 // permits it, in its private memory. Collectives that only move data then copy each byte once.
+// Short inputs of an all-to-all, a gather or a scatter are in the payloads of mailboxes.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace ringcomm {
 // A block for this rank, and its location at the sender.
 struct ReadableBlock {
   int giver = 0;
-  const std::byte* here = nullptr;  // address in an arena; null if in the sender's private memory, at `there`
+  const std::byte* here = nullptr;  // address in shared memory; null if in the sender's private memory, at `there`
   MemoryCard card;
   std::uint64_t there = 0;
   std::byte* target = nullptr;
@@ -38,11 +39,15 @@ class Readable {
   // value if some rank's data cannot be read in place. Sets `any`: true if the data of at least one
   // rank can.
   std::optional<std::vector<ReadableBlock>> collect(bool& any);
-  void rest();  // stops measuring the call's time, while the rank waits
-  void done();  // ends the call, and records its time
+  bool small() const { return small_; }              // this rank's data is in its payload
+  bool in_payloads() const { return in_payloads_; }  // all ranks' data is: no rank waits for its readers
+  void rest();                                       // stops measuring the call's time, while the rank waits
+  void done();                                       // ends the call, and records its time
 
  private:
   struct Note;
+  static std::size_t note_bytes(const Call& call, int ranks);
+  static bool needs_no_staging(const Note& note);
   std::byte* note_of(int rank) const;
   Note note_from(int rank) const;
   void merge();
@@ -50,11 +55,14 @@ class Readable {
 
   Epochs& epochs_;
   const Call& call_;
-  const std::size_t taken_;
+  const std::size_t taken_, data_;  // offsets in a payload: of the note, of the data behind it
+  const std::size_t mine_;          // bytes of this rank's input
+  const bool small_;
   const std::optional<std::size_t> kind_;  // key in the tuner; empty: data is too short
   const bool asks_;                        // peers may read this rank's private memory
   bool counts_ = false;                    // the tuner records the call's time
-  std::int64_t since_ns_, spent_ns_ = 0;
+  bool in_payloads_ = false;
+  std::int64_t since_ns_, spent_ns_ = 0;  // since_ns_ 0: not measured
 };
 
 }  // namespace ringcomm

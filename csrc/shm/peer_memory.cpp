@@ -27,9 +27,8 @@ bool read_process(std::int64_t pid, std::uint64_t from, void* into, std::size_t 
 
 }  // namespace
 
-PeerMemory::PeerMemory() : secret_(random_number()) {}
-
-MemoryCard PeerMemory::card() const { return {::getpid(), reinterpret_cast<std::uint64_t>(&secret_), secret_}; }
+PeerMemory::PeerMemory()
+    : secret_(random_number()), card_{::getpid(), reinterpret_cast<std::uint64_t>(&secret_), secret_} {}
 
 bool PeerMemory::read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes) {
   // Used between threads too: a plain copy would crash if the peer unmapped the memory meanwhile.

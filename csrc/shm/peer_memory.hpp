@@ -16,13 +16,15 @@ struct MemoryCard {
 class PeerMemory {
  public:
   PeerMemory();
-  MemoryCard card() const;
+  PeerMemory(const PeerMemory&) = delete;  // the card has its address
+  MemoryCard card() const { return card_; }
   // Reads a peer's memory. Returns false if the memory cannot be read, completely or in part.
   static bool read(const MemoryCard& card, std::uint64_t from, void* into, std::size_t nbytes);
   static bool readable(const MemoryCard& card);  // costs a system call; call it once
 
  private:
   const std::uint64_t secret_;
+  const MemoryCard card_;  // made once, because getpid() is a system call
 };
 
 }  // namespace ringcomm

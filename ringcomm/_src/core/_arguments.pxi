@@ -17,6 +17,15 @@ cdef inline bint is_integer(object value, int64_t* into):
     return overflow == 0
 
 
+cdef inline bint is_number(object value, double* into) noexcept:
+    """Returns True and stores the number if `value` is one. Never raises."""
+    try:
+        into[0] = value
+        return True
+    except Exception:
+        return False
+
+
 cdef inline int integer_of(object value, str call, str name) except? -1:
     """Returns an argument as a C int. TypeError: it is no integer; ValueError: out of range."""
     cdef int64_t number

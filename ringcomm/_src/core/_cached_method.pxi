@@ -44,6 +44,7 @@ cdef class CachedMethod:
     cdef Parameters parameters
     cdef object general, op_type, as_op, wire_number
     cdef int collective, key
+    cdef bint needs_x
     cdef dict __dict__  # for functools.update_wrapper
 
     def __init__(self, general: Callable[..., Any], int collective, key: int | None = None):
@@ -51,7 +52,9 @@ cdef class CachedMethod:
         self.vectorcall = call_cached_method
         self.general, self.collective, self.key = general, collective, -1 if key is None else key
         self.op_type, self.as_op, self.wire_number = ops.Op, ops.as_op, ops.wire_number
-        for name in general.__code__.co_varnames[1:general.__code__.co_argcount]:
+        names = general.__code__.co_varnames[1:general.__code__.co_argcount]
+        self.needs_x = "x" in names
+        for name in names:
             self.parameters.add(<PyObject*>name, name.encode())
 
     def __repr__(self): return repr(self.general)
@@ -73,18 +76,20 @@ cdef class CachedMethod:
         cdef int64_t number, root = 0, op_code = 1
         cdef double pre = 1, post = 1
         cdef object array = argument(given.x), out = argument(given.out), op
-        if given.root != NULL and (not is_integer(<object>given.root, &root) or root != <int>root):
+        if given.x == NULL and self.needs_x:
             return NotImplemented  # the general path raises the error
+        if given.root != NULL and (not is_integer(<object>given.root, &root) or root != <int>root):
+            return NotImplemented
         if given.op != NULL:
             op = <object>given.op
             if type(op) is not self.op_type:
                 op = self.as_op(op)
             if not is_integer(op, &op_code):  # a function as op
                 return NotImplemented
-        if given.prescale_factor != NULL:
-            pre = <object>given.prescale_factor
-        if given.postscale_factor != NULL:
-            post = <object>given.postscale_factor
+        if given.prescale_factor != NULL and not is_number(<object>given.prescale_factor, &pre):
+            return NotImplemented
+        if given.postscale_factor != NULL and not is_number(<object>given.postscale_factor, &post):
+            return NotImplemented
         if self.key >= 0:
             key.push_back(self.key)
             key.push_back(root)
@@ -100,8 +105,6 @@ cdef class CachedMethod:
                     return NotImplemented
                 key.push_back(number)
         if array is None and out is not None:
-            if given.x == NULL:
-                return NotImplemented
             array = out
             key.push_back(INTO_OUT)
         return channel.run_cached(self.collective, array, out, <int>root, key, op_code, pre, post)

@@ -42,7 +42,10 @@ static Bytes given(int giver, std::size_t first, std::size_t count) {
 
 static Plan random_plan(std::mt19937& random, int size) {
   const Collective collectives[] = {Collective::broadcast, Collective::allgather, Collective::alltoall};
-  const std::size_t counts[] = {0, 1, 5000, 5000, 70'000, 600'000};
+  // all are short in half of the plans, so that an uneven all-to-all passes through payloads
+  static const std::vector<std::size_t> short_counts{0, 1, 40, 40, 300, 700},
+      all_counts{0, 1, 300, 5000, 5000, 70'000, 600'000};
+  const std::vector<std::size_t>& counts = random() % 2 == 0 ? short_counts : all_counts;
   Plan plan;
   plan.collective = collectives[random() % 3];
   plan.root = static_cast<int>(random() % static_cast<unsigned>(size));

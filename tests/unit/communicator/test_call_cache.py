@@ -12,7 +12,7 @@ import time
 import mpi_case
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reference import BFLOAT16, same_bits
 
@@ -465,7 +465,6 @@ def outcome(call, method, positional, named):
     return result is x, result is out, None if result is None else (result.dtype, result.tolist())
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(given_calls(), min_size=1, max_size=8))
 def test_arguments_may_be_given_in_every_way(ways):
     """A cached method takes and refuses the arguments that its Python function does."""

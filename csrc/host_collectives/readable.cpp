@@ -103,9 +103,14 @@ bool Readable::needs_no_staging(const Note& note) {
 }
 
 // Merges the notes of all ranks: which ranks can read, and their times. These decide the route of
-// later calls.
+// later calls, unless all data is in payloads.
 void Readable::merge() {
-  if (!kind_) return;
+  in_payloads_ = true;
+  for (int rank = 0; rank < epochs_.node().size() && in_payloads_; ++rank) {
+    const Note::Location location = note_from(rank).location;
+    in_payloads_ = location == Note::Location::payload || location == Note::Location::none;
+  }
+  if (!kind_ || in_payloads_) return;
   bool all_read = true;
   counts_ = epochs_.all_read;
   PathTuner::Times slowest{};
@@ -127,15 +132,12 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
   const int ranks = epochs_.node().size(), me = epochs_.node().rank();
   bool all = true;
   any = false;
-  in_payloads_ = true;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!gives(call_, rank)) continue;
     const Note note = note_from(rank);
     any |= needs_no_staging(note);
     all &= note.location != Note::Location::staging;
-    in_payloads_ &= note.location == Note::Location::payload || note.location == Note::Location::none;
   }
-  counts_ &= !in_payloads_;
   if (counts_) since_ns_ = now_ns();
   if (!all) return std::nullopt;
   std::vector<ReadableBlock> blocks;

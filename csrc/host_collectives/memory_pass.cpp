@@ -60,7 +60,7 @@ class HostPass : public MemoryPass {
     }
     epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
   }
-  bool brief() const override { return small_ || (pass_ ? pass_->brief() : readable_ && readable_->small()); }
+  bool brief() const override { return small_ || (pass_ ? pass_->brief() : readable_ && readable_->brief()); }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
   Progress advance() override {
     const Progress progress = MemoryPass::advance();

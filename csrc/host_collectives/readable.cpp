@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kReadFrom = 16 << 10;  // bytes of all blocks; a system call is too costly for less
 constexpr std::size_t kSizes = 64;
+constexpr std::size_t kBriefly = 64 << 10;  // bytes that are copied within a few microseconds
 
 bool gives(const Call& call, int rank) { return call.collective != Collective::broadcast || call.root == rank; }
 
@@ -37,7 +38,7 @@ struct Readable::Note {
   // payload: behind the note, for an all-to-all; none: the rank has no data
   enum class Location : std::uint64_t { staging, arena, own_memory, payload, none };
   Location location = Note::Location::staging;
-  std::uint64_t where = 0;     // offset in the arena, or address in private memory; none: 1 if staging is not open
+  std::uint64_t where = 0;  // offset in the arena, or address in private memory; none: 1 if it opens no staging memory
   std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
   PathTuner::Times times{};    // times of calls of this kind
   MemoryCard card;
@@ -56,9 +57,13 @@ bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
 
 Readable::Readable(Epochs& epochs, const Call& call, std::size_t taken)
     : epochs_(epochs), call_(call), taken_(taken), data_(taken + note_bytes(call, epochs.node().size())),
-      mine_(payload_bytes(call, epochs.node().rank())),
-      small_(call.collective == Collective::alltoall && mine_ <= kPayload - 8 - data_), kind_(kind_of(call)),
+      mine_(payload_bytes(call, epochs.node().rank())), received_(total(call.receive_counts) * size_of(call.dtype)),
+      small_(call.collective == Collective::alltoall && mine_ <= room()), kind_(kind_of(call)),
       asks_(kind_ && epochs.all_read && epochs.reading.use_second(*kind_)), since_ns_(small_ ? 0 : now_ns()) {}
+
+std::size_t Readable::room() const { return kPayload - 8 - data_; }
+
+bool Readable::brief() const { return small_ && received_ <= kBriefly; }
 
 std::byte* Readable::note_of(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
 
@@ -76,9 +81,9 @@ bool Readable::publish() {
   if (kind_) note.times = epochs_.reading.report(*kind_);
   if (small_) {
     note.location = mine_ > 0 ? Note::Location::payload : Note::Location::none;
-    // A rank without data opens its staging memory if the others probably do.
-    const std::size_t received = total(call_.receive_counts) * size_of(call_.dtype);
-    note.where = asks_ || received * static_cast<std::size_t>(epochs_.node().size()) <= kPayload ? 1 : 0;
+    // A rank without data does not know the lengths of the others' inputs. If it receives so much
+    // that these probably fit no payload, it opens its staging memory, as they do.
+    note.where = asks_ || received_ * static_cast<std::size_t>(epochs_.node().size()) <= room() ? 1 : 0;
     kernels::copy(note_of(me) + data_ - taken_, call_.input, mine_);
     epochs_.copied += mine_;
   } else if (gives(call_, me) && !overwrites_input(call_, me)) {

@@ -32,22 +32,25 @@ class Readable {
   static bool fits(const Call& call, int ranks, std::size_t taken);
 
   Readable(Epochs& epochs, const Call& call, std::size_t taken);
-  // Publishes the location of this rank's data. Returns false if the data must go through staging
-  // memory, or if this rank sends no data.
+  // Publishes the location of this rank's data. Returns false if this rank must open its staging
+  // memory, because its data may have to go through it.
   bool publish();
   // Returns the blocks that this rank reads. Call it after all ranks have arrived. Returns an empty
-  // value if some rank's data cannot be read in place. Sets `any`: true if the data of at least one
-  // rank can.
+  // value if some rank's data cannot be read in place. Sets `any`: true if at least one rank has
+  // not opened its staging memory.
   std::optional<std::vector<ReadableBlock>> collect(bool& any);
-  bool small() const { return small_; }              // this rank's data is in its payload
-  bool in_payloads() const { return in_payloads_; }  // all ranks' data is: no rank waits for its readers
-  void rest();                                       // stops measuring the call's time, while the rank waits
-  void done();                                       // ends the call, and records its time
+  // This rank's data is in its payload, and it receives so little that copying it is brief.
+  bool brief() const;
+  // The data of all ranks is in payloads. The call then ends without a further arrival.
+  bool in_payloads() const { return in_payloads_; }
+  void rest();  // stops measuring the call's time, while the rank waits
+  void done();  // ends the call, and records its time
 
  private:
   struct Note;
   static std::size_t note_bytes(const Call& call, int ranks);
   static bool needs_no_staging(const Note& note);
+  std::size_t room() const;  // bytes of data that fit behind the note
   std::byte* note_of(int rank) const;
   Note note_from(int rank) const;
   void merge();
@@ -55,8 +58,8 @@ class Readable {
 
   Epochs& epochs_;
   const Call& call_;
-  const std::size_t taken_, data_;  // offsets in a payload: of the note, of the data behind it
-  const std::size_t mine_;          // bytes of this rank's input
+  const std::size_t taken_, data_;     // offsets in a payload: of the note, of the data behind it
+  const std::size_t mine_, received_;  // bytes of this rank's input; of an all-to-all's output
   const bool small_;
   const std::optional<std::size_t> kind_;  // key in the tuner; empty: data is too short
   const bool asks_;                        // peers may read this rank's private memory

@@ -28,8 +28,9 @@ class Epochs {
     fetched_ = nbytes <= kPrefetched ? nbytes : 0;
     for_each_line(next_payload(), fetched_, prefetch_to_write);
   }
-  // Does so for a long payload, at the end of a call: the next one is probably as long. Peers have
-  // read the payload of the call before, because they have arrived at this one.
+  // Prefetches the lines of the next call's payload, if it is long. Call it at the end of a call,
+  // with the bytes of its payload: the next one is probably as long. Peers have read what is there,
+  // because they have arrived at this call.
   void expect_again(std::size_t nbytes) {
     if (nbytes > kPrefetched) for_each_line(next_payload(), nbytes, prefetch_to_write);
   }

@@ -17,8 +17,9 @@ inline constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // "offset" of mem
 // Bytes of inline data in a mailbox: 4 KB, and the counts that precede them.
 inline constexpr std::size_t kPayload = 4608;
 
-// Bytes of the longest payload whose lines are prefetched as a call begins; those of a longer one
-// are, for the writer, as the call before ends. The processor itself prefetches for the reader.
+// Bytes of the longest short payload. Its lines are prefetched for the writer when its call begins,
+// and for the readers when ranks have arrived. Lines of longer payloads are prefetched for the
+// writer when the call before ends; for the readers, the processor does it.
 inline constexpr std::size_t kPrefetched = 256, kPayloadAlign = 64;
 
 // Published by a rank that arrives at a call. If all digests are equal, peers do not read the

@@ -10,6 +10,7 @@ from typing import Any
 
 from ringcomm._src.arrays import arrays
 from ringcomm._src.arrays.rows import splits_of
+from ringcomm._src.base import arguments
 from ringcomm._src.base.ops import Op, Sum, UserOp, as_op
 from ringcomm._src.calls import calls, row_calls
 from ringcomm._src.calls.calls import ALLTOALL, EXSCAN, SCAN
@@ -35,6 +36,7 @@ class VectorCollectives(OrderedCalls):
         The other ranks get None. Dtype and shape are the same on all ranks. The ``out`` of the
         other ranks is not used.
         """
+        root = arguments.root("gather", root, self.size)
         request = row_calls.gather(x, out, root, None, self.rank, self.size, name)
         return self._call(request, x, not name, None, [GATHER, root])
 
@@ -66,6 +68,7 @@ class VectorCollectives(OrderedCalls):
         out
             Array for the part; None: a new array.
         """
+        root = arguments.root("scatter", root, self.size)
         request = row_calls.scatter(x, out, root, None, self.rank, self.size, name)
         given, cache_key = (out, [SCATTER, root, _core.INTO_OUT]) if x is None else (x, [SCATTER, root])
         return self._call(request, given, not name, None, cache_key)

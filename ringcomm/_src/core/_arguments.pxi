@@ -17,8 +17,8 @@ cdef inline bint is_integer(object value, int64_t* into):
     return overflow == 0
 
 
-cdef inline bint is_number(object value, double* into) noexcept:
-    """Returns True and stores the number if `value` is one. Never raises."""
+cdef inline bint is_number(object value, double* into) except -1:
+    """Returns True and stores the number if `value` is one."""
     try:
         into[0] = value
         return True

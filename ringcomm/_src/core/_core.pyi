@@ -540,11 +540,13 @@ class CachedCalls:
 class CachedMethod:
     """A method of a class derived from CachedCalls that first looks its call up in the cache.
 
-    The parameters of `general` have the names of those of ringcomm.Communicator.allreduce() and
-    allgather(). `key`: number that is the first of the cache key, before the root. If the cached
-    call's exchange gives other numbers, `general` finds them in `_exchanged`.
+    Parameters of `general` that are named x, out, root, op, prescale_factor, postscale_factor, wire
+    or rows mean what they mean in ringcomm.Communicator. A call is not cached if any other
+    parameter differs from its default. `key`: first number of the cache key; the root follows. If
+    the cached call's exchange gives other numbers, `general` finds them in `_exchanged`.
     """
     def __init__(self, general: Callable[..., Any], collective: int, key: int | None = None) -> None: ...
+    def __reduce__(self) -> str: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def __get__(self, instance: Any, owner: type | None) -> Any: ...
 

@@ -117,7 +117,7 @@ void allgather(RankContext& context, const std::string& route) {
     unknown.received = &received;
     context.channel.run(unknown, nullptr);
     CHECK(received.counts == counts && received.output_bytes == output.size() * sizeof(Value));
-    CHECK(std::memcmp(received.output.get(), output.data(), received.output_bytes) == 0);
+    CHECK(output.empty() || std::memcmp(received.output.get(), output.data(), received.output_bytes) == 0);
   }
 }
 

@@ -423,10 +423,12 @@ VALUES = {
     "prescale_factor": st.sampled_from([1.0, 2, np.float32(0.5), None]),
     "wire": st.sampled_from([None, "bfloat16", "unknown"]),
     "algorithm": st.sampled_from([None, "ring", ""]),
-    "name": st.sampled_from(["", "named"]),
+    "name": st.sampled_from(["", "named", None]),
+    "feedback": st.sampled_from([None, ""]),
+    "splits": st.sampled_from([None, ""]),
     "unknown": st.just(None),
 }
-METHODS = ("allreduce", "reduce", "broadcast", "allgather", "reducescatter", "scan", "exscan", "gather", "scatter")
+METHODS = [*(name for name in NAMES if name != "barrier"), "exscan"]
 
 
 @st.composite
@@ -460,7 +462,7 @@ def outcome(call, method, positional, named):
             *(arrays.get(name, value) for name, value in zip(names, positional, strict=False)),
             **{name: arrays.get(name, value) for name, value in named.items()},
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         return type(error), str(error)
     return result is x, result is out, None if result is None else (result.dtype, result.tolist())
 

@@ -26,7 +26,8 @@ struct Arguments {
 // The parameters of a method after self, in order.
 class Parameters {
  public:
-  void add(PyObject* name, std::string_view text) {  // `name` is interned, and outlives this object
+  // `name` is interned. Both objects outlive this one.
+  void add(PyObject* name, std::string_view text, PyObject* by_default) {
     static constexpr std::pair<std::string_view, Place> kPlaces[] = {
         {"x", &Arguments::x},
         {"out", &Arguments::out},
@@ -40,7 +41,7 @@ class Parameters {
     Place place = nullptr;
     for (const auto& [known, its] : kPlaces)
       if (known == text) place = its;
-    all_.push_back({name, place});
+    all_.push_back({name, place, by_default});
   }
   // Sorts the arguments of a vectorcall after self. Returns false if a call with them is never
   // cached, or if they do not fit the parameters.
@@ -62,11 +63,11 @@ class Parameters {
   using Place = PyObject* Arguments::*;
   struct Parameter {
     PyObject* name;
-    Place place;  // null: only its default, None or an empty string, may be cached
+    Place place;  // null: a call is cached only with the default
+    PyObject* by_default;
   };
   static bool store(const Parameter& parameter, PyObject* value, Arguments& sorted) {
-    if (parameter.place == nullptr)
-      return value == Py_None || (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) == 0);
+    if (parameter.place == nullptr) return value == parameter.by_default;
     sorted.*parameter.place = value;
     return true;
   }

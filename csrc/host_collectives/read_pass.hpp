@@ -24,8 +24,8 @@ class ReadPass final : public ClosingPass {
   const std::uint32_t begun_;  // the arrival after which it began
   const std::vector<ReadableBlock> blocks_;
   std::size_t block_ = 0, done_ = 0;  // index of the current block; bytes of it that are done
-  bool past_caches_ = false;  // for mapped blocks; the kernel's copies always use the caches
-  std::string why_not_;  // set when a read has failed
+  bool past_caches_ = false;          // for mapped blocks; the kernel's copies always use the caches
+  std::string why_not_;               // set when a read has failed
   std::int64_t failed_ns_ = 0;
 };
 

@@ -100,14 +100,18 @@ def _submit_when_free(process_set: ProcessSet, requests: Sequence[Request]) -> l
     session = process_set.session()
     process.check_not_forked()
     names = {request.name for request in requests if request.nameless}
+    was_pending = bool(names)
     while True:
         try:
             if len(requests) == 1:
                 return [session.engine.submit(process_set.set_id(), requests[0])]
             return session.engine.submit_group(process_set.set_id(), requests)
         except ValueError:
-            if names.isdisjoint(session.engine.pending()):
+            # The earlier operation may have ended since it was the reason of this error.
+            is_pending = not names.isdisjoint(session.engine.pending())
+            if not was_pending and not is_pending:
                 raise
+            was_pending = is_pending
         if not session.worker.threaded:
             session.worker.help()
         time.sleep(0.0005)

@@ -107,7 +107,7 @@ def _submit_when_free(process_set: ProcessSet, requests: Sequence[Request]) -> l
                 return [session.engine.submit(process_set.set_id(), requests[0])]
             return session.engine.submit_group(process_set.set_id(), requests)
         except ValueError:
-            # The earlier operation may have ended since it was the reason of this error.
+            # The earlier operation may have ended after it caused this error.
             is_pending = not names.isdisjoint(session.engine.pending())
             if not was_pending and not is_pending:
                 raise

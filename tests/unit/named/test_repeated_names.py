@@ -1,4 +1,4 @@
-"""Nameless operations, whose names repeat: a submission waits for the earlier operation."""
+"""The names of nameless operations repeat: a submission waits for the earlier operation."""
 
 from __future__ import annotations
 

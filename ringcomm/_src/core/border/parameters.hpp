@@ -39,8 +39,8 @@ class Parameters {
         {"rows", &Arguments::rows},
     };
     Place place = nullptr;
-    for (const auto& [known, its] : kPlaces)
-      if (known == text) place = its;
+    for (const auto& [known_text, known_place] : kPlaces)
+      if (known_text == text) place = known_place;
     all_.push_back({name, place, by_default});
   }
   // Sorts the arguments of a vectorcall after self. Returns false if a call with them is never

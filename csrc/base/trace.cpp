@@ -58,10 +58,7 @@ std::vector<TraceEvent> Trace::drain() {
   return events;
 }
 
-Trace& trace() {
-  static Trace& ring = *new Trace();  // never destroyed: a thread may record while the process exits
-  return ring;
-}
+Trace& process_trace = *new Trace();
 
 TraceScope::TraceScope(TraceLabel& label) : before_(current) {
   if (label.since_ns == 0) label.since_ns = now_ns();
@@ -70,10 +67,10 @@ TraceScope::TraceScope(TraceLabel& label) : before_(current) {
 
 TraceScope::~TraceScope() { current = before_; }
 
-std::int64_t trace_clock() { return current ? now_ns() : 0; }
+std::int64_t clock_in_scope() { return current ? now_ns() : 0; }
 
-void trace_since(std::string_view category, std::int64_t until_ns) {
-  if (!current || until_ns == 0) return;
+void record_since(std::string_view category, std::int64_t until_ns) {
+  if (!current) return;
   trace().record(category, current->name, {}, current->since_ns, until_ns, 0, current->rank, current->thread);
   current->since_ns = until_ns;
 }

@@ -58,10 +58,6 @@ std::vector<std::shared_ptr<Node>> Node::for_threads(int size) {
 
 Node::~Node() = default;
 
-Mailbox& Node::mailbox(int rank, int slot) {
-  return reinterpret_cast<Mailbox*>(bases_[static_cast<std::size_t>(rank)])[slot];
-}
-
 std::uint64_t Node::allocate(std::size_t nbytes) { return heap_->allocate(nbytes); }
 
 std::size_t Node::size_of(std::uint64_t offset) const { return heap_->size_of(offset); }

@@ -33,7 +33,7 @@ class Node {
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(bases_.size()); }
-  Mailbox& mailbox(int rank, int slot);
+  Mailbox& mailbox(int rank, int slot) { return reinterpret_cast<Mailbox*>(at(rank, 0))[slot]; }
   std::byte* at(int rank, std::uint64_t offset) { return bases_[static_cast<std::size_t>(rank)] + offset; }
 
   // Allocates from this rank's heap: 4096-byte aligned, thread-safe, local. Throws Error(invalid)

@@ -80,6 +80,7 @@ struct Call : CallBuffers, CallSpec {
   Feedback* feedback = nullptr;          // residuals of encoders; may be null; outlives the call
   std::uint64_t tensor = 0;              // key of this call's residuals in `feedback`
   Speculation* speculation = nullptr;    // for an exchange of counts; lives as long as the buffers
+  std::uint64_t descriptor_key = 0;      // calls with equal keys have equal descriptors; 0: unknown
   bool agreed = false;                   // the engine has compared the descriptors already
   const Call* enclosing_call = nullptr;  // the call that ranks compare instead of this one, which is a part of it
   bool is_subcall = false;               // part of another call; only that call is counted

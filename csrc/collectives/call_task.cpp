@@ -11,9 +11,8 @@
 
 namespace ringcomm {
 
-CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call&& call)
-    : context_(context), resolver_(resolver), check_(check), call_(std::move(call)),
-      begun_ns_(trace().enabled() ? now_ns() : 0) {
+CallTask::CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call& call)
+    : context_(context), resolver_(resolver), check_(check), call_(call), begun_ns_(trace().enabled() ? now_ns() : 0) {
   label_ = {call_.name.empty() ? name_of(call_.collective) : std::string_view(call_.name), context.me,
             call_.agreed ? 1 : 0, begun_ns_};
 }

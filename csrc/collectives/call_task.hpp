@@ -11,10 +11,11 @@
 
 namespace ringcomm {
 
-class CallTask final : public Task {
+class CallTask : public Task {
  public:
-  // `check`: the channel's; null if calls are not compared.
-  CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call&& call);
+  // `check`: the channel's; null if calls are not compared. `call` lives until the task is
+  // destroyed, which may change the call.
+  CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call& call);
   ~CallTask() override { abandon(); }
   Progress advance() override;
   void abandon() noexcept override;
@@ -37,13 +38,24 @@ class CallTask final : public Task {
   CallContext& context_;
   Resolver& resolver_;
   ConsistencyCheck* const check_;
-  Call call_;
+  Call& call_;
   Phase phase_ = Phase::begin;
   const Choice* choice_ = nullptr;  // the choice that runs; owned by the resolver
   std::unique_ptr<Task> move_;
   bool looked_ = false;  // the data movement has advanced at least once
   std::int64_t begun_ns_ = 0;
   TraceLabel label_;
+};
+
+struct CallOwner {
+  Call owned_call;
+};
+
+// A task that owns its call.
+class OwningCallTask final : private CallOwner, public CallTask {
+ public:
+  OwningCallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call&& call)
+      : CallOwner{std::move(call)}, CallTask(context, resolver, check, owned_call) {}
 };
 
 }  // namespace ringcomm

@@ -16,17 +16,17 @@ constexpr std::size_t kBrief = 4096;  // bytes of a call that can be complete wi
 }  // namespace
 
 void Channel::run(Call&& call, bool (*interrupted)()) {
-  CallerRun run(*this, std::move(call));
+  CallerRun run(*this, call);
   if (!run.poll()) run.finish(interrupted);
 }
 
-CallerRun::CallerRun(Channel& channel, Call&& call)
+CallerRun::CallerRun(Channel& channel, Call& call)
     : channel_(channel), collective_(name_of(call.collective)),
       brief_(channel.on_one_host() && channel.context().oversubscribed_calls == 0 && call.nbytes() <= kBrief) {
   const CallContext& context = channel.context();
   if (context.epochs) context.epochs->expect(fits_header(call, channel.size()) ? 0 : call.nbytes());
   if (context.account.timed()) begun_ns_ = now_ns();
-  task_ = channel.start(std::move(call));
+  task_ = channel.start_borrowed(call);
 }
 
 template <class F>

@@ -49,6 +49,17 @@ bool Channel::sends(const Call& call) {
 }
 
 std::unique_ptr<Task> Channel::start(Call&& call) {
+  if (!prepare(call)) return start_composed(std::move(call));
+  return std::make_unique<OwningCallTask>(context_, resolver_, check_.get(), std::move(call));
+}
+
+std::unique_ptr<Task> Channel::start_borrowed(Call& call) {
+  if (!prepare(call)) return start_composed(Call(call));
+  return std::make_unique<CallTask>(context_, resolver_, check_.get(), call);
+}
+
+// Checks a call. Returns whether a CallTask runs it; if not, start_composed() does.
+bool Channel::prepare(Call& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");
   if (call.root < 0 || call.root >= size())
@@ -59,13 +70,16 @@ std::unique_ptr<Task> Channel::start(Call&& call) {
     check_adasum(call);
   else if (computes(call.collective))
     check_arithmetic(call);
-  if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
+  if (call.place) return false;
   if (call.op == Op::average) call.post.divisor *= size();
-  if (call.received) return make_gathered_any(*this, std::move(call));
-  if (!call.output_per_rank.empty() && !resolver_.writes_per_rank_output(call))
-    return make_gathered_per_rank(*this, std::move(call));
+  if (call.received || (!call.output_per_rank.empty() && !resolver_.writes_per_rank_output(call))) return false;
   context_.departures.begin_call();
-  return std::make_unique<CallTask>(context_, resolver_, check_.get(), std::move(call));
+  return true;
+}
+
+std::unique_ptr<Task> Channel::start_composed(Call&& call) {
+  if (call.place) return std::exchange(call.place, nullptr)->start(*this, std::move(call));
+  return call.received ? make_gathered_any(*this, std::move(call)) : make_gathered_per_rank(*this, std::move(call));
 }
 
 // Calls on sub-channels are not counted; this channel counts their messages.

@@ -39,6 +39,9 @@ class Channel {
   // Creates the task of a call, which compares descriptors (unless agreed) and then moves the data.
   // One task at a time.
   std::unique_ptr<Task> start(Call&& call);
+  // Does the same without moving the call, which must live until the task is destroyed, and which
+  // the task may change.
+  std::unique_ptr<Task> start_borrowed(Call& call);
   void run(Call&& call, bool (*interrupted)());  // see CallerRun
   void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }
 
@@ -77,6 +80,9 @@ class Channel {
   void leave(bool within_call = false) noexcept;
 
  private:
+  bool prepare(Call& call);
+  std::unique_ptr<Task> start_composed(Call&& call);
+
   CallContext context_;
   Resolver resolver_;
   // Null if the ranks are not all on one host and calls are not compared.

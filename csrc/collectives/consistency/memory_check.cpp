@@ -25,20 +25,19 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     const std::size_t parity = epochs_.open_call();
     // Computes the digest first: the first store to a line that peers read takes long, and later
     // loads may wait for it. An equal descriptor needs no digest and no store.
-    Descriptor descriptor;
-    if (!call.agreed) descriptor = describe(call, me_);
-    const bool is_new = !call.agreed && !is_published(descriptor, parity);
-    const std::uint64_t digest = is_new ? digest_of(descriptor) : 0;
+    const std::optional<Descriptor> descriptor = unpublished(call, parity);
+    const std::uint64_t digest = descriptor ? digest_of(*descriptor) : 0;
     if (inline_data) {
       pass_ = make_memory_pass(epochs_, call, segment_bytes_);
       pass_->open();
     }
-    if (is_new) {
+    if (descriptor) {
       Mailbox& mine = epochs_.mine();
-      mine.descriptor[parity] = descriptor;
+      mine.descriptor[parity] = *descriptor;
       mine.header[parity].digest = digest;
       kept_[parity] = descriptor;
     }
+    if (!call.agreed) kept_key_[parity] = call.descriptor_key;
     epoch_ = epochs_.publish();
   }
 
@@ -69,8 +68,12 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
   void nap(std::chrono::nanoseconds longest) override { epochs_.sleep(epoch_, patient(longest).count()); }
 
  private:
-  bool is_published(const Descriptor& descriptor, std::size_t parity) const {
-    return kept_[parity] && std::memcmp(&*kept_[parity], &descriptor, sizeof descriptor) == 0;
+  // Returns the descriptor of a call that ranks compare, unless it is in the mailbox already.
+  std::optional<Descriptor> unpublished(const Call& call, std::size_t parity) const {
+    if (call.agreed || (call.descriptor_key != 0 && call.descriptor_key == kept_key_[parity])) return std::nullopt;
+    const Descriptor mine = describe(call, me_);
+    if (kept_[parity] && std::memcmp(&*kept_[parity], &mine, sizeof mine) == 0) return std::nullopt;
+    return mine;
   }
 
   bool compare() {  // false: the counts of an all-to-all disagree
@@ -120,6 +123,7 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
   const int me_;
   const std::size_t segment_bytes_;
   std::optional<Descriptor> kept_[2];  // descriptors in this rank's mailbox, by parity
+  std::uint64_t kept_key_[2] = {};     // Call::descriptor_key of calls with these descriptors
   Call* call_ = nullptr;
   std::unique_ptr<MemoryPass> pass_;
   std::uint32_t epoch_ = 0;

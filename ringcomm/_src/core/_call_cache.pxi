@@ -18,7 +18,7 @@ cdef extern from "border/call_cache.hpp":
         Held shape
         CCallSpan span
         CCall call, exchange
-        bint returns, exchanges
+        bint returns, exchanges, even
         vector[int64_t] cache_key, sent, expected, received
         uint64_t numbers
         uint64_t expectation()

@@ -27,7 +27,7 @@ cdef extern from "border/device.hpp" nogil:
     vector[string] c_device_route_statuses "ringcomm_border::device_route_statuses"(CChannel&) except +translate
 
 cdef extern from "border/call_cache.hpp" namespace "ringcomm_border":
-    cbool start_cached(optional[CCallerRun]&, CChannel&, const CachedCall&, const char*, char*, int, int, double, double) except +translate
+    cbool start_cached(optional[CCallerRun]&, CChannel&, CachedCall&, const char*, char*, int, int, double, double) except +translate
     void finish_cached(optional[CCallerRun]&, cbool (*)() noexcept nogil) except +translate nogil
     cbool run_exchange(CChannel&, CachedCall&, const char*, char*, int, int, double, double, cbool (*)() noexcept nogil) except +translate nogil
 
@@ -135,6 +135,7 @@ cdef class Channel:
         cdef CachedCall* cached = self.cache.renew(request.collective)
         cdef vector[Py_ssize_t] dimensions
         cached.call, cached.span, cached.returns = request.it.call, request.span, has_result
+        cached.even = request.it.call.even
         cached.cache_key.clear()
         if cache_key is not None:
             cached.cache_key = cache_key

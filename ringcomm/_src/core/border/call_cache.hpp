@@ -5,6 +5,7 @@
 #include "border/numpy.hpp"
 
 #include <array>
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -79,6 +80,7 @@ struct CachedCall {
   Call call, exchange;
   bool returns = true;  // this rank has a result; not used for a reduce, which may have any root
   bool exchanges = false;
+  bool even = false;                    // Call::even before the call runs
   std::vector<std::int64_t> cache_key;  // numbers from the caller that the call depends on
   std::vector<std::int64_t> sent, expected, received;
   std::uint64_t numbers = 0;  // result of expectation()
@@ -98,16 +100,17 @@ struct CachedCall {
   }
   // Returns the exchange. If `numbers` is not 0, the call `follows`, which needs the exchanged
   // numbers, is the speculation of the exchange.
-  Call exchange_call(Call& follows, Speculation& speculation) {
-    Call made = exchange;
+  Call& exchange_call(Call& follows, Speculation& speculation) {
+    if (exchange.descriptor_key == 0) exchange.descriptor_key = new_key();
+    exchange.speculation = nullptr;
     if (speculation.numbers = numbers; numbers != 0) {
       follows.even = true;
       speculation.call = &follows;
-      made.speculation = &speculation;
+      exchange.speculation = &speculation;
     }
-    made.input = sent.data();
-    made.output = received.data();
-    return made;
+    exchange.input = sent.data();
+    exchange.output = received.data();
+    return exchange;
   }
   // Returns true if the op is valid for the collective and the dtype: entries do not depend on the
   // op. Adasum is never cached.
@@ -119,21 +122,31 @@ struct CachedCall {
     return kernels::reduces(call.dtype, its) && (is_scaled(its) || (pre == 1.0 && post == 1.0));
   }
   bool has_result(int root, int rank) const { return call.collective == Collective::reduce ? root == rank : returns; }
-  Call cached_call(const char* input, char* output, int op, int root, double pre, double post) const {
-    Call made = call;
-    made.input = input;
-    made.output = output;
-    made.op = static_cast<Op>(op);
-    made.root = root;
-    made.pre.factor = pre;
-    made.post.factor = post;
-    return made;
+  // Returns the call with these arguments. Sets all fields that its last run may have changed.
+  Call& cached_call(const char* input, char* output, int op, int root, double pre, double post) {
+    const bool same = call.op == static_cast<Op>(op) && call.root == root && call.pre.factor == pre &&
+                      call.post.factor == post && call.descriptor_key != 0;
+    if (!same) call.descriptor_key = new_key();
+    call.input = input;
+    call.output = output;
+    call.op = static_cast<Op>(op);
+    call.root = root;
+    call.pre = {pre, 1};
+    call.post = {post, 1};
+    call.even = even;
+    return call;
+  }
+
+ private:
+  static std::uint64_t new_key() {  // unique in this process
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
   }
 };
 
 // Starts a cached call, with the GIL. Returns whether it is complete; otherwise the caller releases
-// the GIL and calls finish_cached(). Constructs the Call in place, because moving is expensive.
-inline bool start_cached(std::optional<CallerRun>& run, Channel& channel, const CachedCall& cached, const char* input,
+// the GIL and calls finish_cached(). Nothing is copied: copying a Call takes a fifth of a barrier.
+inline bool start_cached(std::optional<CallerRun>& run, Channel& channel, CachedCall& cached, const char* input,
                          char* output, int op, int root, double pre, double post) {
   return run.emplace(channel, cached.cached_call(input, output, op, root, pre, post)).poll();
 }
@@ -143,8 +156,9 @@ inline void finish_cached(std::optional<CallerRun>& run, bool (*interrupted)()) 
 inline bool run_exchange(Channel& channel, CachedCall& cached, const char* input, char* output, int op, int root,
                          double pre, double post, bool (*interrupted)()) {
   Speculation speculation;
-  Call follows = cached.cached_call(input, output, op, root, pre, post);
-  channel.run(cached.exchange_call(follows, speculation), interrupted);
+  Call& follows = cached.cached_call(input, output, op, root, pre, post);
+  CallerRun run(channel, cached.exchange_call(follows, speculation));
+  if (!run.poll()) run.finish(interrupted);
   return speculation.right;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -9,19 +10,14 @@
 #include "base/cuts.hpp"
 #include "base/error.hpp"
 #include "kernels/kernels.hpp"
-#include "kernels/quantise.hpp"
 
 namespace ringcomm {
 namespace {
 
+using kernels::RowEntry;
+
 constexpr std::size_t kNumber = sizeof(std::uint64_t);
 constexpr std::size_t kHead = 3, kPerTable = 4;  // numbers of a block's head, and for each table
-
-constexpr std::size_t kAhead = 8;  // entries between a prefetch and its use
-
-void prefetch_row(const std::byte* row, std::size_t nbytes) {
-  for (std::size_t at = 0; at < std::min<std::size_t>(nbytes, 4 * kLine); at += kLine) __builtin_prefetch(row + at);
-}
 
 std::uint64_t number(const std::byte* block, std::size_t i) {
   std::uint64_t value = 0;
@@ -43,24 +39,27 @@ std::string text_of(const SparseTable& table) {
 }
 
 // Sorts by index, and keeps the order of equal indices. A radix sort of the bits in which indices
-// differ: a pass for each 11 of them.
-template <class Entry>
-void sort_by_index(std::vector<Entry>& entries) {
-  const auto ordered = [](const Entry& a, const Entry& b) { return a.index < b.index; };
+// differ, by digits of equal length, at most 11 bits.
+void sort_by_index(std::vector<RowEntry>& entries) {
+  const auto ordered = [](const RowEntry& a, const RowEntry& b) { return a.index < b.index; };
   if (std::is_sorted(entries.begin(), entries.end(), ordered)) return;
   if (entries.size() < 256) return std::stable_sort(entries.begin(), entries.end(), ordered);
   std::uint64_t differing = 0;
-  for (const Entry& entry : entries) differing |= entry.index ^ entries.front().index;
-  constexpr unsigned kDigit = 11;
-  constexpr std::uint64_t kMask = (1U << kDigit) - 1;
-  std::vector<Entry> other(entries.size());
-  for (unsigned shift = 0; shift < 64 && differing >> shift != 0; shift += kDigit) {
-    if ((differing >> shift & kMask) == 0) continue;
-    std::array<std::size_t, kMask + 1> starts{};
-    for (const Entry& entry : entries) ++starts[entry.index >> shift & kMask];
+  for (const RowEntry& entry : entries) differing |= entry.index ^ entries.front().index;
+  constexpr unsigned kMost = 11;
+  const auto bits = static_cast<unsigned>(std::bit_width(differing)), digits = (bits + kMost - 1) / kMost,
+             length = (bits + digits - 1) / digits;
+  const std::uint64_t mask = (std::uint64_t{1} << length) - 1;
+  std::vector<RowEntry> other(entries.size());
+  std::array<std::size_t, 1 << kMost> starts;
+  for (unsigned shift = 0; shift < bits; shift += length) {
+    if ((differing >> shift & mask) == 0) continue;
+    const std::span used(starts.data(), mask + 1);
+    std::ranges::fill(used, 0);
+    for (const RowEntry& entry : entries) ++used[entry.index >> shift & mask];
     std::size_t sum = 0;
-    for (std::size_t& start : starts) sum += std::exchange(start, sum);
-    for (const Entry& entry : entries) other[starts[entry.index >> shift & kMask]++] = entry;
+    for (std::size_t& start : used) sum += std::exchange(start, sum);
+    for (const RowEntry& entry : entries) other[used[entry.index >> shift & mask]++] = entry;
     entries.swap(other);
   }
 }
@@ -142,32 +141,25 @@ void SparseTables::write_rows(std::size_t table, std::size_t first, std::size_t 
   const Sum& sum = merged(table);
   const auto& [dtype, width, rows] = tables_[table];
   const std::size_t step = row_bytes(table);
-  const bool single = dtype == DType::float32;  // halves are rounded once, after scaling
-  const kernels::Scale per_row = single ? kernels::Scale{} : by;
-  std::byte* const all_values = values;
-  std::vector<const void*> sources;
-  for (std::size_t k = first; k < last; ++k, indices += kNumber, values += step) {
-    const std::size_t begin = sum.firsts[k], end = sum.firsts[k + 1];
-    std::memcpy(indices, &sum.entries[begin].index, kNumber);
-    if (step == 0) continue;
-    if (next) prefetch_row(next + sum.entries[begin].index * step, step);
-    for (std::size_t i = begin; i < end; ++i)
-      if (i + kAhead < sum.entries.size()) prefetch_row(sum.entries[i + kAhead].values, step);
-    if (end == begin + 1 && per_row.identity()) {
-      std::memcpy(values, sum.entries[begin].values, step);
-    } else if (single) {  // reduce_many() takes five times as long for a short row
-      auto* const target = reinterpret_cast<float*>(values);
-      const auto row = [&](std::size_t i) { return reinterpret_cast<const float*>(sum.entries[i].values); };
-      kernels::add(target, row(begin), row(begin + 1), width);
-      for (std::size_t i = begin + 2; i < end; ++i) kernels::add(target, target, row(i), width);
-    } else {
-      sources.clear();
-      for (std::size_t i = begin; i < end; ++i) sources.push_back(sum.entries[i].values);
-      void* target = values;
-      kernels::reduce_many(dtype, Op::sum, {&target, 1}, sources, width, {}, per_row);
-    }
+  for (std::size_t k = first; k < last; ++k, indices += kNumber)
+    std::memcpy(indices, &sum.entries[sum.firsts[k]].index, kNumber);
+  if (dtype == DType::float32) {  // reduce_many() takes five times as long for a short row
+    return kernels::sum_rows({.entries = sum.entries.data(),
+                              .entry_count = sum.entries.size(),
+                              .firsts = sum.firsts.data() + first,
+                              .count = last - first,
+                              .width = width,
+                              .out = values,
+                              .by = by,
+                              .next = next});
   }
-  if (single && !by.identity()) kernels::scale(dtype, all_values, all_values, (last - first) * width, by);
+  std::vector<const void*> sources;
+  for (std::size_t k = first; k < last && step > 0; ++k, values += step) {
+    sources.clear();
+    for (std::size_t i = sum.firsts[k]; i < sum.firsts[k + 1]; ++i) sources.push_back(sum.entries[i].values);
+    void* target = values;
+    kernels::reduce_many(dtype, Op::sum, {&target, 1}, sources, width, {}, by);
+  }
 }
 
 void SparseTables::write(std::size_t table, std::int64_t* indices, void* values, kernels::Scale by, const void* next) {

@@ -16,6 +16,7 @@
 
 #include "base/scale.hpp"
 #include "base/types.hpp"
+#include "kernels/rows.hpp"
 
 namespace ringcomm {
 
@@ -52,12 +53,8 @@ class SparseTables {
   void pack(std::size_t owners, int rank, std::byte* out);
 
  private:
-  struct Entry {
-    std::uint64_t index;
-    const std::byte* values;
-  };
   struct Sum {  // entries of one table; once merged: sorted, with the first entry of each distinct row
-    std::vector<Entry> entries;
+    std::vector<kernels::RowEntry> entries;
     std::vector<std::size_t> firsts;  // then the number of entries
     bool merged = false;
   };

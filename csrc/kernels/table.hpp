@@ -12,6 +12,7 @@
 #include "base/types.hpp"
 #include "kernels/kernels.hpp"
 #include "kernels/quantise.hpp"
+#include "kernels/rows.hpp"
 #include "kernels/update.hpp"
 
 namespace ringcomm::kernels {
@@ -60,6 +61,7 @@ struct Table {
   void (*dequantise[4])(const void* wire, float* block, std::size_t count, bool two_means);
   void (*pick)(SparseJob& job);
   void (*add)(float* target, const float* a, const float* b, std::size_t count);
+  void (*sum_rows)(const RowsJob& job);
   void (*project)(const float* row, const float* factors, std::size_t count, std::size_t rank, float* results);
   void (*add_outer)(float* factors, const float* row, std::size_t count, std::size_t rank, const float* weights);
   void (*combine)(float* row, const float* factors, std::size_t count, std::size_t rank, const float* weights);

@@ -45,6 +45,7 @@ inline constexpr std::size_t kVectorBytes = RINGCOMM_VECTOR_BYTES;
 #include "kernels/body/way.inl"
 #include "kernels/body/quantise.inl"
 #include "kernels/body/sparse.inl"
+#include "kernels/body/rows.inl"
 #include "kernels/body/low_rank.inl"
 #include "kernels/body/update.inl"
 
@@ -151,6 +152,7 @@ constexpr Table kTable = {
     {dequantise_bytes, dequantise_nibbles, dequantise_signs, dequantise_ternary},
     pick,
     add,
+    sum_rows,
     project,
     add_outer,
     combine,

@@ -63,8 +63,7 @@ def written(
         sums.write(number, rows.data_ptr(), values.data_ptr(), factor, divisor, next_used)
         indices = rows.unsqueeze(0) if dims == 1 else _unravelled(rows, tensor.shape[:dims])
         parts = indices.to(tensor.device), values.to(tensor.device)
-        result = torch.sparse_coo_tensor(*parts, tensor.shape, check_invariants=False)
-        results.append(result._coalesced_(True))
+        results.append(torch.sparse_coo_tensor(*parts, tensor.shape, is_coalesced=True, check_invariants=False))
     return results
 
 

@@ -14,9 +14,9 @@ struct RowEntry {
   const std::byte* values;
 };
 
-// Writes `count` rows of `width` elements. Row k is the sum of the entries from firsts[k] on, before
-// firsts[k + 1], in this order; then it is scaled. A row of one entry that is not scaled keeps all
-// bits.
+// Computes `count` rows of `width` elements. Row k is the sum of the entries firsts[k] to
+// firsts[k + 1] - 1, in this order; then it is scaled. A row of one entry that is not scaled keeps
+// all bits.
 struct RowsJob {
   const RowEntry* entries = nullptr;
   std::size_t entry_count = 0;
@@ -24,8 +24,8 @@ struct RowsJob {
   std::size_t count = 0, width = 0;
   std::byte* out = nullptr;
   Scale by;
-  // A table of such rows, whose rows with the entries' indices are fetched into the caches, because
-  // the caller updates them next. May be null.
+  // Rows of a dense table that the caller updates next. Those with the entries' indices are fetched
+  // into the caches. May be null.
   const std::byte* next = nullptr;
 };
 void sum_rows(const RowsJob& job);

@@ -13,8 +13,8 @@ namespace ringcomm {
 
 class CallTask : public Task {
  public:
-  // `check`: the channel's; null if calls are not compared. `call` lives until the task is
-  // destroyed, which may change the call.
+  // `check`: the channel's; null if calls are not compared. `call` outlives the task, which may
+  // change it.
   CallTask(CallContext& context, Resolver& resolver, ConsistencyCheck* check, Call& call);
   ~CallTask() override { abandon(); }
   Progress advance() override;

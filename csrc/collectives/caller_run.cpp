@@ -1,8 +1,6 @@
 // Implements CallerRun: polls a small call, then waits for it.
 #include "collectives/caller_run.hpp"
 
-#include <utility>
-
 #include "base/clock.hpp"
 #include "collectives/run_call.hpp"
 #include "host_collectives/payload.hpp"

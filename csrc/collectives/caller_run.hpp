@@ -11,7 +11,7 @@ namespace ringcomm {
 
 class CallerRun {
  public:
-  CallerRun(Channel& channel, Call& call);  // `call` lives as long as this object, which may change it
+  CallerRun(Channel& channel, Call& call);  // `call` outlives this object, which may change it
   // Returns whether the call is complete after a few polls, which take at most some microseconds.
   // Polls only small calls in shared memory. So the caller may hold a lock, for example Python's,
   // until it calls finish().

@@ -58,7 +58,7 @@ std::unique_ptr<Task> Channel::start_borrowed(Call& call) {
   return std::make_unique<CallTask>(context_, resolver_, check_.get(), call);
 }
 
-// Checks a call. Returns whether a CallTask runs it; if not, start_composed() does.
+// Checks and completes a call. Returns whether a CallTask runs it; if not, start_composed() does.
 bool Channel::prepare(Call& call) {
   if (context_.broken) throw *context_.broken;
   if (left_) throw Error(ErrorKind::shut_down, "this communicator is closed");

@@ -39,8 +39,7 @@ class Channel {
   // Creates the task of a call, which compares descriptors (unless agreed) and then moves the data.
   // One task at a time.
   std::unique_ptr<Task> start(Call&& call);
-  // Does the same without moving the call, which must live until the task is destroyed, and which
-  // the task may change.
+  // Does the same without moving the call. `call` outlives the task, which may change it.
   std::unique_ptr<Task> start_borrowed(Call& call);
   void run(Call&& call, bool (*interrupted)());  // see CallerRun
   void run(const Call& call, bool (*interrupted)()) { run(Call(call), interrupted); }

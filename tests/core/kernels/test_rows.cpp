@@ -84,7 +84,7 @@ void every_instruction_set() {
   for (const std::size_t width : {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 64, 100, 257}) {
     for (const std::size_t rows : {0, 1, 2, 40}) {
       const Given given = draw(random, width, rows);
-      for (const kernels::Scale by : {kernels::Scale{}, {1.0, 2}, {1.0, 3}, {2.5, 7}, {-0.5, 1}})
+      for (const kernels::Scale by : {kernels::Scale{}, {1.0, 2}, {1.0, 3}, {2.5, 7}, {-0.5, 1}, {2.0, 2}})
         for (const char* set : {"generic", "avx2", "avx512", "neon"})
           if (kernels::use_instruction_set(set)) check_rows(given, by, rows == 40);
     }

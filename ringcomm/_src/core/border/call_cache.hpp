@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -84,6 +85,7 @@ struct CachedCall {
   std::vector<std::int64_t> cache_key;  // numbers from the caller that the call depends on
   std::vector<std::int64_t> sent, expected, received;
   std::uint64_t numbers = 0;  // result of expectation()
+  Speculation speculation;    // the call that may run within the exchange
 
   // Returns a hash of the expected numbers; 0 if they do not determine what other ranks expect.
   std::uint64_t expectation() const {
@@ -99,15 +101,12 @@ struct CachedCall {
     return hash | 1;
   }
   // Returns the exchange. If `numbers` is not 0, the call `follows`, which needs the exchanged
-  // numbers, is the speculation of the exchange.
-  Call& exchange_call(Call& follows, Speculation& speculation) {
+  // numbers, is the speculation of the exchange. The exchange's own blocks are even on all ranks.
+  Call& exchange_call(Call& follows) {
     if (exchange.descriptor_key == 0) exchange.descriptor_key = new_key();
-    exchange.speculation = nullptr;
-    if (speculation.numbers = numbers; numbers != 0) {
-      follows.even = true;
-      speculation.call = &follows;
-      exchange.speculation = &speculation;
-    }
+    speculation = {numbers, &follows, false};
+    exchange.speculation = numbers != 0 ? &speculation : nullptr;
+    follows.even = follows.even || numbers != 0;
     exchange.input = sent.data();
     exchange.output = received.data();
     return exchange;
@@ -124,8 +123,9 @@ struct CachedCall {
   bool has_result(int root, int rank) const { return call.collective == Collective::reduce ? root == rank : returns; }
   // Returns the call with these arguments. Sets all fields that its last run may have changed.
   Call& cached_call(const char* input, char* output, int op, int root, double pre, double post) {
-    const bool same = call.op == static_cast<Op>(op) && call.root == root && call.pre.factor == pre &&
-                      call.post.factor == post && call.descriptor_key != 0;
+    const auto bits = [](double factor) { return std::bit_cast<std::uint64_t>(factor); };  // as descriptors compare
+    const bool same = call.op == static_cast<Op>(op) && call.root == root && bits(call.pre.factor) == bits(pre) &&
+                      bits(call.post.factor) == bits(post) && call.descriptor_key != 0;
     if (!same) call.descriptor_key = new_key();
     call.input = input;
     call.output = output;
@@ -155,11 +155,10 @@ inline void finish_cached(std::optional<CallerRun>& run, bool (*interrupted)()) 
 // Runs the exchange before a call. Returns true if the call ran within the exchange.
 inline bool run_exchange(Channel& channel, CachedCall& cached, const char* input, char* output, int op, int root,
                          double pre, double post, bool (*interrupted)()) {
-  Speculation speculation;
   Call& follows = cached.cached_call(input, output, op, root, pre, post);
-  CallerRun run(channel, cached.exchange_call(follows, speculation));
+  CallerRun run(channel, cached.exchange_call(follows));
   if (!run.poll()) run.finish(interrupted);
-  return speculation.right;
+  return cached.speculation.right;
 }
 
 class CallCache {

@@ -58,7 +58,6 @@ std::uint64_t available_memory() {
 }
 
 void advise(void* base, std::size_t nbytes) {  // refusals do no harm
-  ::madvise(base, nbytes, MADV_DONTFORK);      // a forked child must not use it
   ::madvise(base, nbytes, MADV_HUGEPAGE);
   ::madvise(base, nbytes, MADV_DONTDUMP);  // a core dump would contain the complete reserve
 }
@@ -116,7 +115,9 @@ int Node::make_arena() {
   return fd.release();
 }
 
-Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
+Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve)
+    : fork_(1, {[this] { mutex_.lock(); }, [this] { mutex_.unlock(); }, [this] { leave_to_parent(); }}) {
+  const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < fds.size(); ++i) require_arena(fds[i], i);
   // The mapping extends far beyond the end of the file, so that the arena can grow in place. If a
   // limit on address space refuses it, a smaller mapping is tried.
@@ -135,7 +136,18 @@ Mappings::Mappings(const std::vector<int>& fds, std::size_t reserve) {
                 " bytes of address space each: ", reason(errno));
 }
 
-Mappings::~Mappings() { unmap_all(); }
+Mappings::~Mappings() {
+  const std::lock_guard lock(mutex_);
+  unmap_all();
+}
+
+// Makes the arenas unusable in a forked child, which must not write to other ranks' memory. The
+// addresses stay reserved. If the child inherited no mapping there, other libraries could map their
+// memory, which heaps (become_private) or unmap_all() would then remove.
+void Mappings::leave_to_parent() noexcept {
+  for (std::byte* const base : bases_)
+    ::mmap(base, nbytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
 
 // Peers use equal offsets of different arenas together. AMD's L1 cache selects a line by a hash of
 // bits 12 to 27 of its virtual address. If these bits were equal, every access would miss (10 times

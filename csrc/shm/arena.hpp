@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
+#include "base/at_fork.hpp"
 #include "base/cuts.hpp"
 #include "shm/doorbell.hpp"
 #include "shm/file_handle.hpp"
@@ -46,9 +48,12 @@ class Mappings {
   static constexpr std::size_t kHugePage = std::size_t{2} << 20, kHashed = std::size_t{1} << 28, kRoom = 2 * kHashed;
   bool map_all(const std::vector<int>& fds, std::size_t nbytes);
   void unmap_all();
+  void leave_to_parent() noexcept;
+  std::mutex mutex_;
   std::vector<void*> rooms_;  // reserved address space, one range per arena
   std::vector<std::byte*> bases_;
   std::size_t nbytes_ = 0;
+  const AtFork fork_;
 };
 
 // Allocates memory for [begin, end) of the file, so that touching it cannot fail. Returns 0, or an

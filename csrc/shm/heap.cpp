@@ -76,9 +76,9 @@ ArenaHeap::ArenaHeap(FileHandle fd, std::byte* base, std::uint64_t reserve, std:
   if (reserve > kHeapBegin) free_.add({kHeapBegin, reserve});
 }
 
-// Maps a private copy in a forked child. A child inherits no mapped arenas (MADV_DONTFORK), but may
-// use arrays that are stored in this one. These arrays keep their addresses, and the child's writes
-// stay private.
+// Maps a private copy in a forked child, after Mappings has made all arenas unusable. The child may
+// use arrays that are stored in this one. They keep their addresses, and the child's writes stay
+// private.
 void ArenaHeap::become_private() noexcept {
   forked_ = true;
   ::mmap(base_, reserve_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, fd_.get(), 0);

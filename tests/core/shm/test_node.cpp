@@ -1,6 +1,7 @@
 // Tests arenas, their heaps, epochs, and the errors about ranks that left or died.
 #include "shm/epochs.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 
@@ -302,7 +304,48 @@ static void little_address_space() {
 static void little_address_space() {}
 #endif
 
+// A library's handler, which runs in a child before those of ringcomm. It maps memory at `wanted`
+// if that address is free, and elsewhere if not.
+static void* wanted = nullptr;
+static char* mapped = nullptr;
+constexpr std::size_t kMapped = 1 << 16;
+
+static void map_in_child() {
+  if (wanted == nullptr) return;
+  mapped = static_cast<char*>(::mmap(wanted, kMapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(mapped, 9, kMapped);
+}
+
+// In a child, this rank's data is a private copy, and other memory stays as it is, even after the
+// node is destroyed. The parent sees nothing of it.
+static void a_child_keeps_all_memory() {
+  const int fds[] = {Node::make_arena(), Node::make_arena()};
+  for (const int owner : {0, 1}) {
+    auto node = std::make_unique<Node>(0, std::vector<int>(std::begin(fds), std::end(fds)), std::size_t{1} << 30);
+    const std::uint64_t offset = node->allocate(kMapped);
+    std::byte* const data = node->at(0, offset);
+    data[0] = std::byte{1};
+    wanted = node->at(owner, offset);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto intact = [] { return mapped[0] == 9 && mapped[kMapped - 1] == 9; };
+      bool good = intact() && data[0] == std::byte{1};
+      data[0] = std::byte{2};
+      node.reset();
+      good = good && intact();
+      mapped[0] = 8;
+      ::_exit(good ? 0 : 1);
+    }
+    wanted = nullptr;
+    int status = -1;
+    CHECK(::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(data[0] == std::byte{1});
+  }
+  for (const int fd : fds) ::close(fd);
+}
+
 int main() {
+  CHECK(::pthread_atfork(nullptr, nullptr, map_in_child) == 0);
   processes_share_memory(1);
   processes_share_memory(2);
   processes_share_memory(3);
@@ -310,6 +353,7 @@ int main() {
   for (int size = 2; size <= 4; ++size) a_death_is_seen(size, size == 4 ? 0 : size - 1);
   an_ordered_end_is_no_death();
   little_address_space();
+  a_child_keeps_all_memory();
   heap_against_a_model();
   freed_memory_goes_back();
   refusals_are_errors();

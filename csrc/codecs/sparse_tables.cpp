@@ -19,6 +19,12 @@ using kernels::RowEntry;
 constexpr std::size_t kNumber = sizeof(std::uint64_t);
 constexpr std::size_t kHead = 3, kPerTable = 4;  // numbers of a block's head, and for each table
 
+constexpr std::size_t kAhead = 8;  // entries between a prefetch and its use
+
+void prefetch_row(const std::byte* row, std::size_t nbytes) {
+  for (std::size_t at = 0; at < std::min<std::size_t>(nbytes, 4 * kLine); at += kLine) __builtin_prefetch(row + at);
+}
+
 std::uint64_t number(const std::byte* block, std::size_t i) {
   std::uint64_t value = 0;
   std::memcpy(&value, block + i * kNumber, kNumber);
@@ -155,8 +161,16 @@ void SparseTables::write_rows(std::size_t table, std::size_t first, std::size_t 
   }
   std::vector<const void*> sources;
   for (std::size_t k = first; k < last && step > 0; ++k, values += step) {
+    const std::size_t begin = sum.firsts[k], end = sum.firsts[k + 1];
+    if (next) prefetch_row(next + sum.entries[begin].index * step, step);
+    for (std::size_t i = begin; i < end; ++i)
+      if (i + kAhead < sum.entries.size()) prefetch_row(sum.entries[i + kAhead].values, step);
+    if (end == begin + 1 && by.identity()) {
+      std::memcpy(values, sum.entries[begin].values, step);
+      continue;
+    }
     sources.clear();
-    for (std::size_t i = sum.firsts[k]; i < sum.firsts[k + 1]; ++i) sources.push_back(sum.entries[i].values);
+    for (std::size_t i = begin; i < end; ++i) sources.push_back(sum.entries[i].values);
     void* target = values;
     kernels::reduce_many(dtype, Op::sum, {&target, 1}, sources, width, {}, by);
   }

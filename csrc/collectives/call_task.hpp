@@ -47,7 +47,7 @@ class CallTask : public Task {
   TraceLabel label_;
 };
 
-struct CallOwner {
+struct CallOwner {  // a base class, because the call must exist before CallTask refers to it
   Call owned_call;
 };
 

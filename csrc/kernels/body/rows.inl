@@ -33,22 +33,16 @@ void sum_rows_as(const RowsJob& job, const FloatLane<float>::Scaler& by) {
       write([&](std::size_t i) { return scaling == Scaling::none ? first[i] : finish(first[i]); });
       continue;
     }
-    const float* const last = row(end - 1);
-    if (end == begin + 2) {
-      write([&](std::size_t i) { return finish(first[i] + last[i]); });
-      continue;
-    }
-    const float* const second = row(begin + 1);
-    write([&](std::size_t i) { return first[i] + second[i]; });
-    for (std::size_t entry = begin + 2; entry < end - 1; ++entry)
-      write([&, next = row(entry)](std::size_t i) { return to[i] + next[i]; });
-    write([&](std::size_t i) { return finish(to[i] + last[i]); });
+    const float *sum = first, *const last = row(end - 1);
+    for (std::size_t entry = begin + 1; entry < end - 1; ++entry, sum = to)
+      write([sum, next = row(entry)](std::size_t i) { return sum[i] + next[i]; });
+    write([&](std::size_t i) { return finish(sum[i] + last[i]); });
   }
 }
 
 void sum_rows(const RowsJob& job) {
   const FloatLane<float>::Scaler by(job.by);
   if (by.divides) return sum_rows_as<Scaling::quotient>(job, by);
-  const bool identity = job.by.factor == 1.0 && job.by.divisor == 1;
+  const bool identity = job.by.factor == 1.0 && job.by.divisor == 1;  // Scale::identity() may not be called here
   identity ? sum_rows_as<Scaling::none>(job, by) : sum_rows_as<Scaling::product>(job, by);
 }

@@ -27,7 +27,7 @@ bool HostArrays::publish(Epochs& epochs, const Call& call) {
   Mailbox& mine = epochs.mine();
   const Node& node = epochs.node();
   const std::size_t item = size_of(call.dtype);
-  std::uint64_t& offset = mine.header[epochs.parity()].offsets.array;
+  std::uint64_t& offset = epochs.header().offsets.array;
   offset = kPrivate;
   const Fragment whole{call.input, call.output, call.count};
   const std::span pieces = call.fragments.empty() ? std::span(&whole, 1) : std::span(call.fragments);
@@ -57,7 +57,7 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   any = false;
   bool all = true;
   for (int rank = 0; rank < ranks; ++rank) {
-    const bool shared = epochs.mailbox(rank).header[parity].offsets.array != kPrivate;
+    const bool shared = epochs.header_of(rank).offsets.array != kPrivate;
     any |= shared;
     all &= shared;
   }
@@ -68,7 +68,7 @@ std::optional<HostArrays> HostArrays::collect(Epochs& epochs, const Call& call, 
   for (std::size_t index = 0; index < stretches; ++index) {
     for (int rank = 0; rank < ranks; ++rank) {
       const Mailbox& box = epochs.mailbox(rank);
-      const std::uint64_t offset = box.header[parity].offsets.array;
+      const std::uint64_t offset = epochs.header_of(rank).offsets.array;
       const bool twice = offset == kListedTwice, one_array = !twice && offset != kListed;
       const std::uint64_t output = one_array ? offset : listed(box, parity, index);
       const std::uint64_t input = twice ? listed(box, parity, stretches + index) : output;

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "host_collectives/kept_input.hpp"
 #include "host_collectives/payload.hpp"
 #include "host_collectives/read_pass.hpp"
 #include "host_collectives/readable.hpp"
@@ -14,7 +15,6 @@
 namespace ringcomm {
 
 void MemoryPass::open() {
-  epochs_.mine().header[epochs_.parity()].offsets = {};
   if (publish()) return;
   staged_ = through_staging();
   staged_->open();
@@ -58,7 +58,9 @@ class HostPass : public MemoryPass {
       if (readable_) readable_->rest();
       return;
     }
-    epochs_.copied += publish_payload(call_, epochs_.node().rank(), payload(epochs_.node().rank()));
+    const int me = epochs_.node().rank();
+    std::byte* const to = in_header_ ? epochs_.header().data : epochs_.mine().payload[epochs_.parity()] + taken_;
+    epochs_.copied += publish_payload(call_, me, to);
   }
   bool brief() const override { return small_ || (pass_ ? pass_->brief() : readable_ && readable_->brief()); }
   void begin(std::uint32_t epoch) override { small_ ? collect() : MemoryPass::begin(epoch); }
@@ -70,9 +72,10 @@ class HostPass : public MemoryPass {
 
  private:
   int ranks() const { return epochs_.node().size(); }
-  std::byte* payload(int rank) const {
-    Mailbox& box = epochs_.mailbox(rank);
-    return in_header_ ? box.header[epochs_.parity()].data : box.payload[epochs_.parity()] + taken_;
+  // This rank reads its input instead of its mailbox if possible, for the reason at header_of().
+  const std::byte* payload(int rank) const {
+    if (rank == epochs_.node().rank() && !overwrites_input(call_, rank)) return at(call_.input, 0);
+    return in_header_ ? epochs_.header_of(rank).data : epochs_.mailbox(rank).payload[epochs_.parity()] + taken_;
   }
   std::unique_ptr<StagedPass> through_staging() override { return make_staged_pass(epochs_, call_, segment_bytes_); }
   bool publish() override { return readable_ ? readable_->publish() : MemoryPass::publish(); }

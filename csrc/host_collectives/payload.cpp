@@ -63,8 +63,8 @@ std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte
   std::size_t read = 0;
   const auto copy = [&](int from, std::size_t first, std::size_t count, std::byte* to) {
     const std::size_t item = size_of(call.dtype);
-    const std::byte* const source = payloads[static_cast<std::size_t>(from)];
-    kernels::copy(to, source + first * item, count * item);
+    const std::byte* const source = payloads[static_cast<std::size_t>(from)] + first * item;
+    if (source != to) kernels::copy(to, source, count * item);  // equal: this rank's block, in place
     if (from != me) read += count * item;
   };
   if (call.collective == Collective::broadcast) copy(call.root, 0, call.count, at(call.output, 0));

@@ -24,8 +24,8 @@ bool fits_inline(const Call& call, int ranks, std::size_t most);
 bool fits_header(const Call& call, int ranks);
 std::size_t payload_bytes(const Call& call, int rank);  // the rank's complete input; for an all-to-all, its row
 std::size_t publish_payload(const Call& call, int me, std::byte* to);  // returns the bytes written
-// Computes this rank's result from the payloads, by rank. Returns the bytes read from peers'
-// payloads.
+// Computes this rank's result from the payloads, by rank. This rank's own may be its input. Returns
+// the bytes read from peers' payloads.
 std::size_t collect_payloads(const Call& call, int me, std::span<const std::byte* const> payloads);
 
 // These functions reduce in two steps. The first merges payloads of some ranks into one; the second

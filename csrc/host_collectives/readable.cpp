@@ -34,18 +34,6 @@ std::optional<std::size_t> kind_of(const Call& call) {
 
 }  // namespace
 
-struct Readable::Note {
-  // payload: behind the note, for an all-to-all; none: the rank has no data
-  enum class Location : std::uint64_t { staging, arena, own_memory, payload, none };
-  Location location = Note::Location::staging;
-  std::uint64_t where = 0;  // offset in the arena, or address in private memory; none: 1 if it opens no staging memory
-  std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
-  PathTuner::Times times{};    // times of calls of this kind
-  MemoryCard card;
-  // for an all-to-all, the note is followed by the start of each rank's block in the input, in
-  // bytes
-};
-
 std::size_t Readable::note_bytes(const Call& call, int ranks) {
   const bool starts = call.collective == Collective::alltoall;
   return sizeof(Note) + (starts ? static_cast<std::size_t>(ranks) * sizeof(std::uint64_t) : 0);
@@ -58,7 +46,8 @@ bool Readable::fits(const Call& call, int ranks, std::size_t taken) {
 Readable::Readable(Epochs& epochs, const Call& call, std::size_t taken)
     : epochs_(epochs), call_(call), taken_(taken), data_(taken + note_bytes(call, epochs.node().size())),
       mine_(payload_bytes(call, epochs.node().rank())), received_(total(call.receive_counts) * size_of(call.dtype)),
-      small_(call.collective == Collective::alltoall && mine_ <= room()), kind_(kind_of(call)),
+      small_(call.collective == Collective::alltoall && mine_ <= room()),
+      notes_(static_cast<std::size_t>(epochs.node().size())), kind_(kind_of(call)),
       asks_(kind_ && epochs.all_read && epochs.reading.use_second(*kind_)), since_ns_(small_ ? 0 : now_ns()) {}
 
 std::size_t Readable::room() const { return kPayload - 8 - data_; }
@@ -67,15 +56,17 @@ bool Readable::brief() const { return small_ && received_ <= kBriefly; }
 
 std::byte* Readable::note_of(int rank) const { return epochs_.mailbox(rank).payload[epochs_.parity()] + taken_; }
 
-Readable::Note Readable::note_from(int rank) const {
-  Note note;
-  std::memcpy(&note, note_of(rank), sizeof note);
-  return note;
+// Reads the notes of all peers. This rank does not read its own mailbox (see Epochs::header_of()).
+void Readable::read_notes() {
+  for (int rank = 0; rank < epochs_.node().size(); ++rank) {
+    if (rank != epochs_.node().rank())
+      std::memcpy(&notes_[static_cast<std::size_t>(rank)], note_of(rank), sizeof(Note));
+  }
 }
 
 bool Readable::publish() {
   const int me = epochs_.node().rank();
-  Note note;
+  Note& note = notes_[static_cast<std::size_t>(me)];
   note.card = epochs_.memory.card();
   note.can_read = epochs_.reads_peers.value_or(false) ? 1 : 0;
   if (kind_) note.times = epochs_.reading.report(*kind_);
@@ -112,7 +103,7 @@ bool Readable::needs_no_staging(const Note& note) {
 void Readable::merge() {
   in_payloads_ = true;
   for (int rank = 0; rank < epochs_.node().size() && in_payloads_; ++rank) {
-    const Note::Location location = note_from(rank).location;
+    const Note::Location location = notes_[static_cast<std::size_t>(rank)].location;
     in_payloads_ = location == Note::Location::payload || location == Note::Location::none;
   }
   if (!kind_ || in_payloads_) return;
@@ -121,7 +112,7 @@ void Readable::merge() {
   PathTuner::Times slowest{};
   bool reads_peers = epochs_.reads_peers.value_or(true);
   for (int rank = 0; rank < epochs_.node().size(); ++rank) {
-    const Note note = note_from(rank);
+    const Note& note = notes_[static_cast<std::size_t>(rank)];
     if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
     all_read &= note.can_read == 1;
     counts_ &= note.location != Note::Location::arena;  // a call with data in an arena uses neither path
@@ -133,13 +124,14 @@ void Readable::merge() {
 }
 
 std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
+  read_notes();
   merge();
   const int ranks = epochs_.node().size(), me = epochs_.node().rank();
   bool all = true;
   any = false;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!gives(call_, rank)) continue;
-    const Note note = note_from(rank);
+    const Note& note = notes_[static_cast<std::size_t>(rank)];
     any |= needs_no_staging(note);
     all &= note.location != Note::Location::staging;
   }
@@ -159,17 +151,20 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
 ReadableBlock Readable::block_of(int rank) const {
   const int me = epochs_.node().rank();
   const std::size_t item = size_of(call_.dtype), index = static_cast<std::size_t>(rank);
-  const Note note = note_from(rank);
+  const Note& note = notes_[static_cast<std::size_t>(rank)];
   std::uint64_t start = 0;
   std::byte* target = at(call_.output, 0);
   std::size_t count = call_.count;
   if (call_.collective == Collective::allgather) target = call_.part_from(rank), count = call_.counts[index];
   if (call_.collective == Collective::alltoall) {
     target += start_of(call_.receive_counts, rank) * item, count = call_.receive_counts[index];
-    std::memcpy(&start, note_of(rank) + sizeof note + static_cast<std::size_t>(me) * sizeof start, sizeof start);
+    if (rank == me)
+      start = start_of(call_.counts, me) * item;
+    else
+      std::memcpy(&start, note_of(rank) + sizeof note + static_cast<std::size_t>(me) * sizeof start, sizeof start);
   }
   ReadableBlock block{rank, nullptr, note.card, 0, target, count * item};
-  if (note.location == Note::Location::payload)
+  if (note.location == Note::Location::payload && (rank != me || overwrites_input(call_, me)))
     block.here = note_of(rank) + data_ - taken_ + start;
   else if (rank == me)
     block.here = at(call_.input, start);

@@ -47,12 +47,23 @@ class Readable {
   void done();  // ends the call, and records its time
 
  private:
-  struct Note;
+  struct Note {
+    // payload: behind the note, for an all-to-all; none: the rank has no data
+    enum class Location : std::uint64_t { staging, arena, own_memory, payload, none };
+    Location location = Location::staging;
+    // Offset in the arena, or address in private memory. none: 1 if the rank opens no staging memory.
+    std::uint64_t where = 0;
+    std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
+    PathTuner::Times times{};    // times of calls of this kind
+    MemoryCard card;
+    // For an all-to-all, the note is followed by the start of each rank's block in the input, in
+    // bytes.
+  };
   static std::size_t note_bytes(const Call& call, int ranks);
   static bool needs_no_staging(const Note& note);
   std::size_t room() const;  // bytes of data that fit behind the note
   std::byte* note_of(int rank) const;
-  Note note_from(int rank) const;
+  void read_notes();
   void merge();
   ReadableBlock block_of(int rank) const;
 
@@ -61,6 +72,7 @@ class Readable {
   const std::size_t taken_, data_;     // offsets in a payload: of the note, of the data behind it
   const std::size_t mine_, received_;  // bytes of this rank's input; of an all-to-all's output
   const bool small_;
+  std::vector<Note> notes_;                // by rank; before collect(), only this rank's
   const std::optional<std::size_t> kind_;  // key in the tuner; empty: data is too short
   const bool asks_;                        // peers may read this rank's private memory
   bool counts_ = false;                    // the tuner records the call's time

@@ -26,7 +26,10 @@ void StagedPass::open() {
 void StagedPass::begin(std::uint32_t epoch) { epoch_ = epoch; }
 
 void StagedPass::begin_late() {
-  if (!opened_) open();
+  if (!opened_) {
+    open();
+    epochs_.mine().header[epochs_.parity()].offsets.staging = epochs_.header().offsets.staging;
+  }
   arrive();
 }
 
@@ -82,7 +85,6 @@ bool StagedPass::prepare_turns() {
 // the call header shows it, so that all ranks fail together.
 void StagedPass::prepare() {
   Mailbox& box = epochs_.mine();
-  CallHeader& header = box.header[epochs_.parity()];
   const bool have = box.staging != kPrivate;
   if (have) mine_ = StagingArea(node_.at(me(), box.staging));
   const std::size_t wanted = StagingArea::fitting(inputs_);
@@ -98,7 +100,7 @@ void StagedPass::prepare() {
       refused_ = error.what();
     }
   }
-  header.offsets.staging = box.staging;
+  epochs_.header().offsets.staging = box.staging;
 }
 
 // Called after the first wait. Finds every rank's staging memory; returns false if some rank has
@@ -110,7 +112,7 @@ bool StagedPass::find_areas() {
   std::vector<int> without;
   areas_.reserve(static_cast<std::size_t>(ranks()));
   for (int rank = 0; rank < ranks(); ++rank) {
-    const std::uint64_t offset = epochs_.mailbox(rank).header[epochs_.parity()].offsets.staging;
+    const std::uint64_t offset = epochs_.header_of(rank).offsets.staging;
     if (offset == kPrivate) without.push_back(rank);
     areas_.push_back(offset == kPrivate ? StagingArea() : StagingArea(node_.at(rank, offset)));
   }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.hpp"
 #include "base/rank_text.hpp"
@@ -44,6 +45,7 @@ Epochs::Epochs(Node& node, int slot) : node_(node), slot_(slot) {
 std::uint32_t Epochs::publish() {
   const std::int64_t now = trace_clock();
   Mailbox& mine = node_.mailbox(node_.rank(), slot_);
+  if (!std::exchange(header_stored_, true)) mine.header[parity()] = header_;
   mine.epoch.store(++epoch_, std::memory_order_seq_cst);
   if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex_wake(mine.epoch);
   trace_since("host work", now);  // recorded after the store, so that peers do not wait for the recording
@@ -88,7 +90,8 @@ std::vector<int> Epochs::behind() {
 
 bool Epochs::reached(std::uint32_t epoch) {
   const int size = node_.size();
-  for (int looked = 0; looked < size; ++looked) {
+  for (int looked = 0; looked < size; ++looked, behind_ = behind_ + 1 == size ? 0 : behind_ + 1) {
+    if (behind_ == node_.rank()) continue;  // its mailbox may be in a peer's cache, see header_of()
     if (lags(behind_, epoch)) {
       look_for_loss(epoch);
       return false;
@@ -96,7 +99,6 @@ bool Epochs::reached(std::uint32_t epoch) {
     for_each_line(node_.mailbox(behind_, slot_).payload[parity()], fetched_,
                   [](const void* line) { __builtin_prefetch(line); });
     if (left_within(behind_, epoch)) report_left(epoch);
-    behind_ = behind_ + 1 == size ? 0 : behind_ + 1;
   }
   trace_since("host wait", trace_clock());
   return true;

@@ -38,11 +38,19 @@ class Epochs {
   // payload in every mailbox.
   std::size_t open_call() {
     opened_at_ = epoch_;
+    header_ = {};
+    header_stored_ = false;
     return ++calls_ % 2;
   }
   std::size_t parity() const { return calls_ % 2; }
+  // This rank's header of the current call. The first publish() after open_call() stores it in the
+  // mailbox.
+  CallHeader& header() { return header_; }
+  // The header of a rank that has arrived. For this rank it is header(): when a peer polls the
+  // mailbox, some processors move the line to the peer's cache, so that reading it here is a miss.
+  const CallHeader& header_of(int rank) { return rank == node_.rank() ? header_ : mailbox(rank).header[parity()]; }
   std::uint32_t publish();  // this rank arrives: a seq_cst store; wakes sleepers only if there are any
-  // Returns whether all ranks have arrived (acquire). Throws Error(left | peer_lost) if a lagging
+  // Returns whether all peers have arrived (acquire). Throws Error(left | peer_lost) if a lagging
   // rank left, failed or died, or a rank left within the call.
   bool reached(std::uint32_t epoch);
   void sleep(std::uint32_t epoch, std::int64_t longest_ns);  // futex wait on the epoch of a lagging rank
@@ -79,8 +87,10 @@ class Epochs {
   std::vector<int> group_ranks_;             // by local rank; empty: equal
   std::uint32_t epoch_ = 0, opened_at_ = 0;  // current epoch; epoch before the last call
   std::uint64_t calls_ = 0;
+  CallHeader header_;
+  bool header_stored_ = true;
   std::size_t fetched_ = 0;     // bytes of each payload of the current call that are prefetched
-  int behind_ = 0;              // the rank last seen lagging, which is checked first
+  int behind_ = 0;              // the peer last seen lagging, which is checked first
   std::uint32_t awaited_ = 0;   // the epoch last waited for
   std::int64_t looked_ns_ = 0;  // time of the last look at lagging ranks' processes
 };

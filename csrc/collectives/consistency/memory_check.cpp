@@ -24,18 +24,18 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
     if (call.speculation && !(inline_data && can_speculate(call, epochs_.node().size()))) call.speculation = nullptr;
     const std::size_t parity = epochs_.open_call();
     // Computes the digest first: the first store to a line that peers read takes long, and later
-    // loads may wait for it. An equal descriptor needs no digest and no store.
+    // loads may wait for it. An equal descriptor is in the mailbox already.
     const std::optional<Descriptor> descriptor = unpublished(call, parity);
-    const std::uint64_t digest = descriptor ? digest_of(*descriptor) : 0;
+    const std::uint64_t digest = descriptor ? digest_of(*descriptor) : kept_digest_[parity];
+    epochs_.header().digest = digest;
     if (inline_data) {
       pass_ = make_memory_pass(epochs_, call, segment_bytes_);
       pass_->open();
     }
     if (descriptor) {
-      Mailbox& mine = epochs_.mine();
-      mine.descriptor[parity] = *descriptor;
-      mine.header[parity].digest = digest;
+      epochs_.mine().descriptor[parity] = *descriptor;
       kept_[parity] = descriptor;
+      kept_digest_[parity] = digest;
     }
     if (!call.agreed) kept_key_[parity] = call.descriptor_key;
     epoch_ = epochs_.publish();
@@ -78,10 +78,9 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
 
   bool compare() {  // false: the counts of an all-to-all disagree
     const std::size_t parity = epochs_.parity();
-    const std::uint64_t digest = epochs_.mine().header[parity].digest;
     const int ranks = epochs_.node().size();
     bool equal = true;
-    for (int rank = 0; rank < ranks; ++rank) equal = equal && epochs_.mailbox(rank).header[parity].digest == digest;
+    for (int rank = 0; rank < ranks; ++rank) equal = equal && epochs_.header_of(rank).digest == epochs_.header().digest;
     if (equal && balanced(parity)) {
       conclude(*call_);
       return true;
@@ -92,7 +91,7 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
   }
 
   bool balanced(std::size_t parity) {
-    if (!is_uneven(epochs_.mine().descriptor[parity])) return true;
+    if (!is_uneven(*kept_[parity])) return true;
     std::uint64_t balance = 0;
     for (int rank = 0; rank < epochs_.node().size(); ++rank)
       balance += epochs_.mailbox(rank).descriptor[parity].balance;
@@ -123,6 +122,7 @@ class MemoryConsistencyCheck final : public ConsistencyCheck {
   const int me_;
   const std::size_t segment_bytes_;
   std::optional<Descriptor> kept_[2];  // descriptors in this rank's mailbox, by parity
+  std::uint64_t kept_digest_[2] = {};  // digests of these descriptors
   std::uint64_t kept_key_[2] = {};     // Call::descriptor_key of calls with these descriptors
   Call* call_ = nullptr;
   std::unique_ptr<MemoryPass> pass_;

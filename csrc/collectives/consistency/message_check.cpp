@@ -123,7 +123,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
   void publish() {
     slot_ = epochs_->open_call();
     if (inline_data_) epochs_->copied += publish_payload(*call_, context_.me, payload(epochs_->node().rank()));
-    epochs_->mine().header[slot_].digest = digest_;
+    epochs_->header().digest = digest_;
     epochs_->mine().descriptor[slot_].balance = balance_;
     epoch_ = epochs_->publish();
     if (!leads()) epoch_ = epochs_->publish();
@@ -193,7 +193,7 @@ class MessageConsistencyCheck final : public ConsistencyCheck {
     std::uint32_t balance = epochs_ ? 0 : balance_;
     const std::vector<int>& ranks = hosts_.here();
     for (int local = 0; epochs_ && local < static_cast<int>(ranks.size()); ++local) {
-      if (epochs_->mailbox(local).header[slot_].digest != digest_) return between_->post_nothing();
+      if (epochs_->header_of(local).digest != digest_) return between_->post_nothing();
       balance += static_cast<std::uint32_t>(epochs_->mailbox(local).descriptor[slot_].balance);
       if (!inline_data_) continue;
       here[static_cast<std::size_t>(local)] = payload(local);

@@ -7,16 +7,16 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import torch
+from torch import Tensor, strided
 
 from ringcomm._src.torch import shared_gradients
 from ringcomm._src.torch.arguments import Settings
 from ringcomm._src.torch.kind import location_of
-from ringcomm._src.torch.nested_backward import NestedBackward
+from ringcomm._src.torch.nested_backward import NestedBackward, backward_id
 from ringcomm._src.torch.replicas import ReplicaCheck
-from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, Slot
+from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, Slot, facts_of
 from ringcomm._src.torch.tensors import require_arithmetic
 
 TOO_MANY_PASSES = (
@@ -40,6 +40,9 @@ class HookedParameters(ABC):
         self._hook_lock = threading.RLock()  # serialises hooks
         self._nested = NestedBackward()
         self.exclusive = True  # False: another optimizer may step with the same gradients
+        # The backward pass whose gradients need no more than Slot.take(), by id; None: no such pass.
+        self.quiet_pass: float | None = None
+        self.fired = 0  # parameters with a gradient in this step
         self.hook_new()
 
     def follow(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
@@ -63,9 +66,9 @@ class HookedParameters(ABC):
             if parameter.requires_grad and id(parameter) not in hooked:
                 require_arithmetic(parameter)
                 slot = Slot(name, parameter)
-                after = self._make_hook(slot, HookedParameters._after_gradient)
+                before, after = self._make_hooks(slot)
                 slot.hooks = [
-                    parameter.register_hook(self._make_hook(slot, type(self).before_gradient)),
+                    parameter.register_hook(before),
                     parameter.register_post_accumulate_grad_hook(after),
                 ]
                 if not parameter.is_cpu and parameter.device not in self._devices:
@@ -114,17 +117,35 @@ class HookedParameters(ABC):
             if slot.state != NO_GRADIENT and (parameters is None or id(slot.parameter) in parameters)
         ]
 
-    def _make_hook(self, slot: Slot, act: Callable[[Any, Slot], None]) -> Callable[[torch.Tensor], None]:
+    def _make_hooks(self, slot: Slot) -> tuple[Callable[[torch.Tensor], None], Callable[[torch.Tensor], None]]:
         # The reference is weak, so that a dropped optimizer is freed, and its hooks no longer act.
-        reference = weakref.ref(self)
+        # Backward evicts this code from the caches, so each function that a hook calls costs
+        # microseconds. In a quiet pass a hook therefore calls only what is written here.
+        reference, parameter = weakref.ref(self), slot.parameter
 
-        def hook(_: torch.Tensor) -> None:
+        def before(_: torch.Tensor) -> None:
             owner = reference()
-            if owner is not None:
-                with owner._hook_lock:
-                    act(owner, slot)
+            if owner is None or (slot.state == NO_GRADIENT and owner.quiet_pass == backward_id()):
+                return
+            with owner._hook_lock:
+                owner.before_gradient(slot)
 
-        return hook
+        def after(_: torch.Tensor) -> None:
+            owner = reference()
+            if owner is None:
+                return
+            if slot.state == NO_GRADIENT and owner.quiet_pass == backward_id():
+                gradient = parameter.grad
+                if (type(gradient) is Tensor and gradient.layout is strided and not gradient.requires_grad) and (
+                    slot.slice is not None and not slot.in_parts and facts_of(parameter) == slot.facts
+                ):
+                    slot.take(gradient, owner.fired)
+                    owner.fired += 1
+                    return
+            with owner._hook_lock:
+                owner._after_gradient(slot)
+
+        return before, after
 
     def _after_gradient(self, slot: Slot) -> None:
         gradient = slot.gradient()

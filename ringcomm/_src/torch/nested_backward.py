@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import torch
@@ -33,17 +35,26 @@ def inside_nested_backward(everywhere: bool = False) -> bool:
     return sum(_backwards_on(frame) for frame in sys._current_frames().values()) > 1
 
 
+def _no_id() -> float:
+    return math.nan
+
+
+# Returns the id of the backward pass that runs on this thread; -1: none runs. In an old torch, the
+# passes have no ids: returns NaN, which equals no id.
+backward_id: Callable[[], float] = getattr(torch._C, "_current_graph_task_id", _no_id)
+
+
 class NestedBackward:
     """Caches `inside_nested_backward` per backward pass: walking the stack costs microseconds."""
 
     def __init__(self) -> None:
-        self._pass_id = -1
+        self._pass_id: float = -1
         self._nested = False
 
     def __call__(self, everywhere: bool) -> bool:
         """Returns the cached result. `everywhere`: hooks may run on other threads."""
-        pass_id = torch._C._current_graph_task_id() if hasattr(torch._C, "_current_graph_task_id") else -1
-        if pass_id == -1:
+        pass_id = backward_id()
+        if pass_id < 0 or math.isnan(pass_id):
             return inside_nested_backward(everywhere)
         if pass_id != self._pass_id:
             self._pass_id, self._nested = pass_id, inside_nested_backward(everywhere)

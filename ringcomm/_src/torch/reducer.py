@@ -33,6 +33,7 @@ from ringcomm._src.torch.gradient_plan import GradientPlan
 from ringcomm._src.torch.hooked import TOO_MANY_PASSES, HookedParameters
 from ringcomm._src.torch.in_flight import GradientInFlight, WatchedGradient
 from ringcomm._src.torch.named_gradients import reduce_by_name
+from ringcomm._src.torch.nested_backward import backward_id
 from ringcomm._src.torch.replicas import ReplicaCheck
 from ringcomm._src.torch.slot import HANDED_OVER, NO_GRADIENT, SPLIT, Slot
 from ringcomm._src.training.pieces import UNUSED
@@ -54,7 +55,6 @@ class GradientReducer(HookedParameters):
         self._generation = 0
         self._steps = 0
         self._send_early = True  # False once the script has cleared or changed gradients before a step
-        self._fired = 0
         self._changed = False  # gradients in flight were changed by the script
         self._first: Slot | None = None  # first slot handed over during backward in this step
         self.used: dict[int, int] = {}  # by id of a parameter: place in the order of use in the forward pass
@@ -94,11 +94,11 @@ class GradientReducer(HookedParameters):
     def on_gradient(self, slot: Slot, gradient: torch.Tensor) -> None:
         if slot.state >= HANDED_OVER:  # a later part of the gradient
             return
-        if self._fired == 0:
+        if self.fired == 0:
             self.refuse_capture()
         if slot.state == NO_GRADIENT:
-            slot.begin(self._fired)
-            self._fired += 1
+            slot.begin(self.fired)
+            self.fired += 1
         if self.in_nested_backward():
             slot.in_parts = True
             return
@@ -131,6 +131,9 @@ class GradientReducer(HookedParameters):
                 if slot.stored:
                     slot.watch.record(gradient)
                 slot.mark(gradient, GradientInFlight)
+            plain = self.settings.passes == 1 and self.before_backward is None and not timeline.is_recording()
+            if plain and not plan.overlaps:
+                self.quiet_pass = backward_id()
 
     def wants_order(self) -> bool:
         """Returns True if the next plan is to be by priority, which needs the order of use."""
@@ -140,7 +143,7 @@ class GradientReducer(HookedParameters):
 
     def has_gradients(self) -> bool:
         """Returns True if there were gradients since the last reduction."""
-        return self._fired > 0
+        return self.fired > 0
 
     def record_changes(self) -> None:
         """Records that the script has changed gradients since backward."""
@@ -299,6 +302,6 @@ class GradientReducer(HookedParameters):
             self.restart()
 
     def restart(self) -> None:
-        self._fired, self._changed, self._first = 0, False, None
+        self.quiet_pass, self.fired, self._changed, self._first = None, 0, False, None
         if self._plan is None or not self._plan.in_flight:
             super().restart()

@@ -90,10 +90,10 @@ class Slot:
         self.name = name
         self.parameter = parameter
         self.hooks: list[Any] = []
-        self._facts = facts_of(parameter)
+        self.facts = facts_of(parameter)
         self.like = parameter  # has the dtype and shape of the gradients
-        if self._facts[0] not in (None, parameter.dtype):
-            self.like = torch.empty((), dtype=self._facts[0], device=parameter.device).expand(parameter.shape)
+        if self.facts[0] not in (None, parameter.dtype):
+            self.like = torch.empty((), dtype=self.facts[0], device=parameter.device).expand(parameter.shape)
         self.blocks: BlockReservation | None = None
         self.state = NO_GRADIENT
         self.stored = False  # the gradient is in its bucket, or submitted by name
@@ -111,7 +111,7 @@ class Slot:
 
     def fits(self) -> bool:
         """Returns True if dtype, shape and memory are as before, unlike after ``net.double()``."""
-        return facts_of(self.parameter) == self._facts
+        return facts_of(self.parameter) == self.facts
 
     def will_accumulate(self) -> bool:
         """Returns True if this backward adds to ``.grad``. Call it in a hook."""
@@ -175,6 +175,12 @@ class Slot:
         """Marks the gradient as complete for this step, or as missing."""
         assert self.state < HANDED_OVER
         self.state = HANDED_OVER
+
+    def take(self, gradient: torch.Tensor, fired: int) -> None:
+        """Does the same as `begin`, `count_pass`, `hand_over` and `mark` for a dense first gradient."""
+        self.state, self.fired, self.passes = HANDED_OVER, fired, 1
+        self.watch.record(gradient)
+        gradient.__class__, self._marked = GradientInFlight, gradient
 
     def split(self) -> None:
         """Clears ``.grad``, so that it receives only later parts: the first part is in flight."""

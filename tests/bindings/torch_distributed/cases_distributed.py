@@ -654,6 +654,19 @@ def case_sparse_buckets_that_differ():
                 assert future.wait().to_dense().sum() == shape[1]
 
 
+def case_hooks_in_another_order_on_each_rank():
+    """A hook waits only briefly, because another rank may wait for a bucket of another group."""
+    rank, size = me()
+    hook, groups = compression_hook("none"), [dist.new_group() for _ in range(2)]
+    tensors = [torch.full((5,), rank + which * 10.0) for which in range(2)]
+    order = (0, 1) if rank % 2 else (1, 0)
+    futures = {which: hook(groups[which], Bucket(tensors[which], 0, True)) for which in order}
+    for which, future in futures.items():
+        assert torch.equal(future.wait(), torch.full((5,), (size - 1) / 2 + which * 10))
+    for group in groups:
+        dist.destroy_process_group(group)
+
+
 def case_beside_the_named_operations():
     import ringcomm.torch as hvd
 

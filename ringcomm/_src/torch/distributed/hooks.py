@@ -14,6 +14,7 @@ from ringcomm._src.compression.compression import resolved
 from ringcomm._src.core import _core
 from ringcomm._src.torch.compression import Compression, is_builtin
 from ringcomm._src.torch.distributed.process_group import ProcessGroup
+from ringcomm._src.torch.distributed.work import Work
 
 
 def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
@@ -62,22 +63,23 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     # By the parameters of a bucket: several models may have this hook, and buckets are rebuilt.
     kept: dict[tuple[int, ...], _core.Feedback] = {}
     steps: dict[tuple[int, ...], int] = {}
-    sparse: dict[ProcessGroup, _SparseBuckets] = {}
+    passes: dict[ProcessGroup, _Buckets] = {}
 
     def hook(state: Any, bucket: Any) -> Any:
         group = state if state is not None else dist.group.WORLD
         if not isinstance(group, ProcessGroup):
             raise TypeError(f"compression_hook needs a process group of the backend ringcomm, not {group!r}")
+        buckets = passes.setdefault(group, _Buckets())
         buffer = bucket.buffer()
         if buffer.is_sparse:
-            result = sparse.setdefault(group, _SparseBuckets()).add(buffer, bucket.parameters()[0])
+            result = buckets.add_sparse(buffer, bucket.parameters()[0])
         else:
-            result = average_dense(group, bucket, buffer)
-        if bucket.is_last() and group in sparse:
-            sparse.pop(group).average(group)
+            result = buckets.add(average_dense(group, bucket, buffer))
+        if bucket.is_last():
+            passes.pop(group).finish(group)
         return result
 
-    def average_dense(group: ProcessGroup, bucket: Any, buffer: torch.Tensor) -> Any:
+    def average_dense(group: ProcessGroup, bucket: Any, buffer: torch.Tensor) -> Work:
         now, feedback = wire, None
         if isinstance(wire, WireFormat):
             which = tuple(map(id, bucket.parameters()))
@@ -86,7 +88,7 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
                 now = wire.warmup_format()
             if wire.error_feedback:
                 feedback = kept.setdefault(which, _core.Feedback([buffer.numel()]))
-        return group.average(buffer, now, feedback).get_future().then(lambda done: done.value()[0])
+        return group.average(buffer, now, feedback)
 
     hook.__annotations__ = {
         "bucket": dist.GradBucket,
@@ -95,30 +97,43 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
     return hook
 
 
-class _SparseBuckets:
-    """The sparse gradients of one backward pass, each of which is a bucket.
+class _Buckets:
+    """The buckets of one backward pass. All sparse gradients, each of which is a bucket, are one work.
 
     If two models are in the pass, those of both up to the last bucket of the first.
     """
 
+    # Seconds for which the last bucket's hook waits. Its thread then does the work. Afterwards a
+    # thread of the works waits: another rank may be waiting for this rank in another group.
+    BRIEFLY = 0.1
+
     def __init__(self) -> None:
+        self._works: list[Work] = []
         self._gradients: list[torch.Tensor] = []
         self._weights: list[torch.Tensor] = []
+        self._sparse: Any = None
         self._over: Any = torch.futures.Future()
-        self._averages: Any = None
 
-    def add(self, gradient: torch.Tensor, weight: torch.Tensor) -> Any:
+    # torch's C++ code reads an error only from a callback that raises it
+    def add(self, work: Work) -> Any:
+        """Returns the future of the dense bucket that this work averages."""
+        self._works.append(work)
+        return self._over.then(lambda _: work.result()[0])
+
+    def add_sparse(self, gradient: torch.Tensor, weight: torch.Tensor) -> Any:
         """Returns the future of the average of this weight's gradient."""
         index = len(self._gradients)
         self._gradients.append(gradient)
         self._weights.append(weight)
-        # torch's C++ code reads an error only from a callback that raises it
-        return self._over.then(lambda _: self._averages.value()[index])
+        return self._over.then(lambda _: self._sparse.result()[index])
 
-    def average(self, group: ProcessGroup) -> None:
-        """Averages the gradients together."""
-        group.average_sparse(self._gradients, self._weights).get_future().then(self._finish)
-
-    def _finish(self, averages: Any) -> None:
-        self._averages = averages
-        self._over.set_result(None)
+    def finish(self, group: ProcessGroup) -> None:
+        """Averages the sparse gradients together, and waits for all buckets."""
+        if self._gradients:
+            self._sparse = group.average_sparse(self._gradients, self._weights)
+            self._works.append(self._sparse)
+        if all(work.wait_briefly(self.BRIEFLY) for work in self._works):
+            self._over.set_result(None)
+        else:
+            all_done: Any = torch.futures.collect_all([work.get_future() for work in self._works])
+            all_done.then(lambda _: self._over.set_result(None))

@@ -187,6 +187,11 @@ class Work(dist.Work):
             raise self._error
         return True
 
+    def wait_briefly(self, seconds: float) -> bool:
+        """Waits for at most this time. Returns False if operations are still in progress then."""
+        with waiting():
+            return self._over or all(operation.wait(seconds) for operation in self._operations)
+
     def is_completed(self) -> bool:
         """Returns True if ``wait`` would return or raise immediately."""
         return self._over or all(operation.done() for operation in self._operations)

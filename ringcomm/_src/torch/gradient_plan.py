@@ -69,7 +69,6 @@ class GradientPlan:
         # Items in the order of synchronize(): those of the buckets, then those without a bucket.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
         self._sequence += [item for item, slot in enumerate(self.slots) if slot.slice is None]
-        self._members = set(self.slots)
         names = [[self.slots[item].name for item in bucket.items] for bucket in self._buckets]
         buckets = range(len(names)) if layout.pieces is None else [piece.bucket for piece in layout.pieces]
         timeline.describe({f"{self._row}/{number}": names[bucket] for number, bucket in enumerate(buckets)})
@@ -84,15 +83,12 @@ class GradientPlan:
         for number, bucket in enumerate(self._buckets):
             slices |= bucket.lay_out(number, parameters, self._plan, node)
         for item, slot in enumerate(self.slots):
-            slot.slice = slices.get(item)
+            slot.slice, slot.in_plan = slices.get(item), True
         self._in_flats = [(slot, slot.slice) for slot in self.slots if isinstance(slot.slice, FlatSlice)]
 
     def usable(self) -> bool:
         """Returns False once ``shutdown()`` has been called."""
         return self._plan.usable()
-
-    def holds(self, slot: Slot) -> bool:
-        return slot in self._members
 
     def close(self) -> None:
         """Closes the plan. All ranks call it at the same point of their program, between steps."""

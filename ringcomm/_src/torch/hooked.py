@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
 import torch
-from torch import Tensor, strided
+from torch import Tensor
 
 from ringcomm._src.torch import shared_gradients
 from ringcomm._src.torch.arguments import Settings
@@ -136,9 +136,8 @@ class HookedParameters(ABC):
                 return
             if slot.state == NO_GRADIENT and owner.quiet_pass == backward_id():
                 gradient = parameter.grad
-                if (type(gradient) is Tensor and gradient.layout is strided and not gradient.requires_grad) and (
-                    slot.slice is not None and not slot.in_parts and facts_of(parameter) == slot.facts
-                ):
+                usual = slot.in_plan and not slot.in_parts and facts_of(parameter) == slot.facts
+                if usual and type(gradient) is Tensor and not gradient.requires_grad:
                     slot.take(gradient, owner.fired)
                     owner.fired += 1
                     return

@@ -115,7 +115,7 @@ class GradientReducer(HookedParameters):
 
     def _send(self, slot: Slot) -> None:
         plan = self._plan
-        if plan is None or not plan.holds(slot):
+        if plan is None or not slot.in_plan:
             return
         if timeline.is_recording():
             plan.trace(slot)

@@ -106,6 +106,7 @@ class Slot:
         self._exposed: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from `_marked`
         self._held = False  # True: the script has the gradient, so `.grad` keeps its object and memory
         self.exposes_view = True  # False: the script keeps gradients, so `.grad` is a copy of the slice's view
+        self.in_plan = False  # the optimizer's plan has this slot
         self.slice: Slice | None = None  # slice of a bucket, set by the plan; None: reduced by name
         self.collect: Callable[[], torch.Tensor] | None = None
 
@@ -177,10 +178,13 @@ class Slot:
         self.state = HANDED_OVER
 
     def take(self, gradient: torch.Tensor, fired: int) -> None:
-        """Does the same as `begin`, `count_pass`, `hand_over` and `mark` for a dense first gradient."""
+        """Does the same as `begin`, `count_pass`, `hand_over` and `mark` for the step's first gradient."""
         self.state, self.fired, self.passes = HANDED_OVER, fired, 1
         self.watch.record(gradient)
-        gradient.__class__, self._marked = GradientInFlight, gradient
+        if gradient.layout is torch.strided:
+            gradient.__class__, self._marked = GradientInFlight, gradient
+        elif gradient.is_sparse:
+            self.sparse_dim = gradient.sparse_dim()
 
     def split(self) -> None:
         """Clears ``.grad``, so that it receives only later parts: the first part is in flight."""

@@ -51,7 +51,8 @@ class Readable {
     // payload: behind the note, for an all-to-all; none: the rank has no data
     enum class Location : std::uint64_t { staging, arena, own_memory, payload, none };
     Location location = Location::staging;
-    // Offset in the arena, or address in private memory. none: 1 if the rank opens no staging memory.
+    // Offset in the arena, or address in private memory. none: 1 if the rank opens no staging
+    // memory.
     std::uint64_t where = 0;
     std::uint64_t can_read = 0;  // 1: this rank can read the private memory of all its peers
     PathTuner::Times times{};    // times of calls of this kind

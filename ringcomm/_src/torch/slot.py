@@ -178,7 +178,7 @@ class Slot:
         self.state = HANDED_OVER
 
     def take(self, gradient: torch.Tensor, fired: int) -> None:
-        """Does the same as `begin`, `count_pass`, `hand_over` and `mark` for the step's first gradient."""
+        """Does the work of `begin`, `count_pass`, `hand_over` and `mark` for a first gradient."""
         self.state, self.fired, self.passes = HANDED_OVER, fired, 1
         self.watch.record(gradient)
         if gradient.layout is torch.strided:

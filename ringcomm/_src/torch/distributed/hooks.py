@@ -73,8 +73,10 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
         buffer = bucket.buffer()
         if buffer.is_sparse:
             result = buckets.add_sparse(buffer, bucket.parameters()[0])
-        else:
+        elif buffer.is_cpu:
             result = buckets.add(average_dense(group, bucket, buffer))
+        else:  # a future that streams wait for, not the host
+            result = average_dense(group, bucket, buffer).get_future().then(lambda done: done.value()[0])
         if bucket.is_last():
             passes.pop(group).finish(group)
         return result
@@ -98,13 +100,14 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
 
 
 class _Buckets:
-    """The buckets of one backward pass. All sparse gradients, each of which is a bucket, are one work.
+    """The buckets of one backward pass in host memory.
 
+    A dense bucket is one work; all sparse gradients, each of which is a bucket, are one more.
     If two models are in the pass, those of both up to the last bucket of the first.
     """
 
-    # Seconds for which the last bucket's hook waits. Its thread then does the work. Afterwards a
-    # thread of the works waits: another rank may be waiting for this rank in another group.
+    # Seconds for which the last bucket's hook waits, and does the work itself. Then the hook
+    # returns, because another rank may be waiting for this rank in another group.
     BRIEFLY = 0.1
 
     def __init__(self) -> None:

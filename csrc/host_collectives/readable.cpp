@@ -103,7 +103,7 @@ bool Readable::needs_no_staging(const Note& note) {
 void Readable::merge() {
   in_payloads_ = true;
   for (int rank = 0; rank < epochs_.node().size() && in_payloads_; ++rank) {
-    const Note::Location location = notes_[static_cast<std::size_t>(rank)].location;
+    const Note::Location location = note_from(rank).location;
     in_payloads_ = location == Note::Location::payload || location == Note::Location::none;
   }
   if (!kind_ || in_payloads_) return;
@@ -112,7 +112,7 @@ void Readable::merge() {
   PathTuner::Times slowest{};
   bool reads_peers = epochs_.reads_peers.value_or(true);
   for (int rank = 0; rank < epochs_.node().size(); ++rank) {
-    const Note& note = notes_[static_cast<std::size_t>(rank)];
+    const Note& note = note_from(rank);
     if (!epochs_.reads_peers) reads_peers = reads_peers && PeerMemory::readable(note.card);
     all_read &= note.can_read == 1;
     counts_ &= note.location != Note::Location::arena;  // a call with data in an arena uses neither path
@@ -131,7 +131,7 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
   any = false;
   for (int rank = 0; rank < ranks; ++rank) {
     if (!gives(call_, rank)) continue;
-    const Note& note = notes_[static_cast<std::size_t>(rank)];
+    const Note& note = note_from(rank);
     any |= needs_no_staging(note);
     all &= note.location != Note::Location::staging;
   }
@@ -151,7 +151,7 @@ std::optional<std::vector<ReadableBlock>> Readable::collect(bool& any) {
 ReadableBlock Readable::block_of(int rank) const {
   const int me = epochs_.node().rank();
   const std::size_t item = size_of(call_.dtype), index = static_cast<std::size_t>(rank);
-  const Note& note = notes_[static_cast<std::size_t>(rank)];
+  const Note& note = note_from(rank);
   std::uint64_t start = 0;
   std::byte* target = at(call_.output, 0);
   std::size_t count = call_.count;

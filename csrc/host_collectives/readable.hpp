@@ -64,6 +64,7 @@ class Readable {
   static bool needs_no_staging(const Note& note);
   std::size_t room() const;  // bytes of data that fit behind the note
   std::byte* note_of(int rank) const;
+  const Note& note_from(int rank) const { return notes_[static_cast<std::size_t>(rank)]; }
   void read_notes();
   void merge();
   ReadableBlock block_of(int rank) const;

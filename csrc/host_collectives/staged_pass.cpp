@@ -28,6 +28,7 @@ void StagedPass::begin(std::uint32_t epoch) { epoch_ = epoch; }
 void StagedPass::begin_late() {
   if (!opened_) {
     open();
+    // Peers do not read this field before the next arrival; they may be reading the others now.
     epochs_.mine().header[epochs_.parity()].offsets.staging = epochs_.header().offsets.staging;
   }
   arrive();

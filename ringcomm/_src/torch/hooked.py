@@ -40,7 +40,7 @@ class HookedParameters(ABC):
         self._hook_lock = threading.RLock()  # serialises hooks
         self._nested = NestedBackward()
         self.exclusive = True  # False: another optimizer may step with the same gradients
-        # Id of the backward pass whose gradients need no more than Slot.take(); None: no pass.
+        # Id of a backward pass in which hooks only call Slot.take(); None: there is none.
         self.quiet_pass: float | None = None
         self.fired = 0  # parameters with a gradient in this step
         self.hook_new()

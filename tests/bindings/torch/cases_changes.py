@@ -105,6 +105,32 @@ def case_only_sums_come_in_parts():
     same_bits_everywhere(net)
 
 
+def case_graph_of_the_second_gradient():
+    """create_graph is refused even if only a later gradient has a graph. Training continues."""
+    if hvd.size() == 1:
+        return
+    linear, square = (nn.Parameter(torch.full((4,), 2.0)) for _ in range(2))
+    optimizer = hvd.DistributedOptimizer(sgd([linear, square]), [("linear", linear), ("square", square)])
+
+    def loss():
+        return (square**2).sum() + linear.sum()  # backward begins with `linear`
+
+    for step in range(LATE + 3):
+        optimizer.zero_grad()
+        if step == LATE:
+            try:
+                loss().backward(create_graph=True)
+            except AssertionError as error:
+                assert "square requires a gradient itself" in str(error), error
+            else:
+                raise AssertionError("a graph of a gradient was not refused")
+            optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        assert torch.equal(linear.grad, torch.ones(4))
+    same_bits_everywhere(nn.ParameterList([linear, square]))
+
+
 def case_second_backward_is_refused():
     """Raises Horovod's AssertionError; the gradient in transfer is unchanged. The job continues."""
     if hvd.size() == 1:

@@ -654,6 +654,21 @@ def case_sparse_buckets_that_differ():
                 assert future.wait().to_dense().sum() == shape[1]
 
 
+def case_dense_buckets_that_differ():
+    """The error is in the bucket's future only, and the next pass is complete."""
+    rank, size = me()
+    hook = compression_hook("none")
+    for differ in (True, False):
+        tensors = [torch.full((4 + rank * differ,), float(rank)), torch.full((3,), float(rank))]
+        first, last = [hook(None, Bucket(tensor, i, i == 1)) for i, tensor in enumerate(tensors)]
+        if size > 1 and differ:
+            with pytest.raises(Exception, match="ranks disagree on shape"):
+                first.wait()
+        else:
+            assert torch.equal(first.wait(), torch.full((4,), (size - 1) / 2))
+        assert torch.equal(last.wait(), torch.full((3,), (size - 1) / 2))
+
+
 def case_hooks_in_another_order_on_each_rank():
     """A hook waits only briefly, because another rank may wait for a bucket of another group."""
     rank, size = me()

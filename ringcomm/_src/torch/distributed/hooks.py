@@ -69,7 +69,7 @@ def compression_hook(compression: Any) -> Callable[[Any, Any], Any]:
         group = state if state is not None else dist.group.WORLD
         if not isinstance(group, ProcessGroup):
             raise TypeError(f"compression_hook needs a process group of the backend ringcomm, not {group!r}")
-        buckets = passes.setdefault(group, _Buckets())
+        buckets = passes[group] = passes.get(group) or _Buckets()
         buffer = bucket.buffer()
         if buffer.is_sparse:
             result = buckets.add_sparse(buffer, bucket.parameters()[0])

@@ -188,7 +188,7 @@ class Work(dist.Work):
         return True
 
     def wait_briefly(self, seconds: float) -> bool:
-        """Waits for at most this time. Returns False if operations are still in progress then."""
+        """Waits for at most this time for each operation. Returns False if one is not done then."""
         with waiting():
             return self._over or all(operation.wait(seconds) for operation in self._operations)
 

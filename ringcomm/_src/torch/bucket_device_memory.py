@@ -27,8 +27,8 @@ def _packing_stream(device: torch.device) -> Any:
 class DeviceMemory(BucketMemory):
     """Memory of a bucket on a device.
 
-    Autograd may write gradients on several streams. `record_write` records each of these streams,
-    and the reduction waits for all of them. One kernel copies all gradients of a bucket, on a
+    Autograd may write gradients on several streams. `end_hook` records each of these streams, and
+    the reduction waits for all of them. One kernel copies all gradients of a bucket, on a
     separate stream.
     """
 
@@ -58,7 +58,7 @@ class DeviceMemory(BucketMemory):
 
     def complete_copies(self) -> None:
         if self._copies:
-            self.record_write()
+            self.end_hook()
             self._pack().hold(location_of(self._device).current_stream())
 
     def _pack(self) -> _core.DeviceOrder:
@@ -84,11 +84,11 @@ class DeviceMemory(BucketMemory):
         self._streams.clear()
         self._copies.clear()
 
-    def record_write(self) -> None:
+    def end_hook(self) -> None:
         self._streams.add(location_of(self._device).current_stream())
 
     def ready(self, plan: StepPlan, bucket: int) -> None:
-        self.record_write()
+        self.end_hook()
         self._order = self._pack()
         plan.ready_at(bucket, self._order)
 

@@ -65,6 +65,7 @@ class GradientPlan:
         self._has_feedback = feedback is not None
         self.residuals = PlanResiduals(feedback, self.slots, self._buckets, residual or {}, *scales)
         self._transforms: list[GradientTransform] = [*settings.transforms, self.residuals]
+        self._acting: list[GradientTransform] = []  # those that act in this step
         self._lay_out()
         # Items in the order of synchronize(): those of the buckets, then those without a bucket.
         self._sequence = [item for bucket in self._buckets for item in bucket.items]
@@ -107,6 +108,7 @@ class GradientPlan:
             change = self._settings.units.change()
             for transform in self._transforms:
                 transform.begin(change)
+            self._acting = [transform for transform in self._transforms if transform.acts()]
             for bucket in self._buckets:
                 bucket.memory.begin()
             self._replace_kept_flats()
@@ -142,13 +144,18 @@ class GradientPlan:
         """Takes the gradient for this step: now if buckets overlap backward, else in `run`."""
         slot.hand_over()
         if self.overlaps:
-            self._store(slot)
+            self._store_in_hook(slot)
 
     def split(self, slot: Slot) -> None:
         """Clears ``.grad`` of a gradient that was handed over: it receives only later parts."""
         if not slot.stored:
-            self._store(slot)
+            self._store_in_hook(slot)
         slot.split()
+
+    def _store_in_hook(self, slot: Slot) -> None:
+        self._store(slot)
+        if slot.slice is not None:
+            self._buckets[slot.slice.bucket].memory.end_hook()
 
     def _store(self, slot: Slot) -> bool:
         """Puts the gradient into its bucket, or submits it by name. Returns True if it exists."""
@@ -159,14 +166,12 @@ class GradientPlan:
                 self._by_name.start(slot, gradient)
             return gradient is not None
         has_gradient = slot.store()
-        for transform in self._transforms:
+        for transform in self._acting:
             transform.apply(slot, has_gradient)
         number = slot.slice.bucket
-        bucket = self._buckets[number]
-        bucket.memory.record_write()
         self._left[number] -= 1
         if self._left[number] == 0:
-            bucket.ready(self._plan, number)
+            self._buckets[number].ready(self._plan, number)
         return has_gradient
 
     def run(self, skip: AbstractSet[Slot], mine: Flags, ahead: bool = False) -> Flags:
@@ -187,7 +192,8 @@ class GradientPlan:
                 slot.hand_over()
             if slot.stored or self._store(slot):
                 present.here[item] = 1
-                present.sparse[item] = slot.parameter.grad is not None and slot.parameter.grad.is_sparse
+                if slot.sparse_dim and slot.parameter.grad is not None:
+                    present.sparse[item] = slot.parameter.grad.is_sparse
         for number, bucket in enumerate(self._buckets):
             if self._left[number] > 0:  # some of its gradients are skipped
                 bucket.ready(self._plan, number)
@@ -223,7 +229,7 @@ class GradientPlan:
 
     def _deliver(self, slot: Slot, sparse: bool = False) -> None:
         slot.deliver(sparse)
-        for transform in self._transforms:
+        for transform in self._acting:
             transform.delivered(slot)
 
     @contextmanager

@@ -23,6 +23,10 @@ class GradientTransform:
     def begin(self, change: float) -> None:
         """Begins a step. `change`: factor that converts the last step's units to this step's."""
 
+    def acts(self) -> bool:
+        """Returns False if it changes no gradient of this step. Called after `begin`."""
+        return True
+
     def apply(self, slot: Slot, has_gradient: bool) -> None:
         """Transforms the data before it is sent. `has_gradient`: False if the data is zeros."""
 

@@ -34,7 +34,7 @@ class HookedParameters(ABC):
     replicas: ReplicaCheck
 
     def __init__(self, parameters: Sequence[tuple[str, torch.Tensor]]) -> None:
-        self._parameters = list(parameters)
+        self._parameters = self._unhooked = list(parameters)
         self._slots: list[Slot] = []  # slots of the trainable parameters
         self._devices: list[torch.device] = []  # devices other than the CPU; each has a thread that calls hooks
         self._hook_lock = threading.RLock()  # serialises hooks
@@ -50,20 +50,26 @@ class HookedParameters(ABC):
         self._parameters = list(parameters)
         wanted = {id(parameter) for _, parameter in parameters}
         self.retire({slot for slot in self._slots if id(slot.parameter) not in wanted})
+        self._find_unhooked()
         self.hook_new()
 
     def retire(self, slots: AbstractSet[Slot]) -> None:
         """Unhooks these slots. `hook_new` makes new slots for parameters that are still in use."""
         if slots:
             self._slots = [slot for slot in self._slots if slot not in slots]
+            self._find_unhooked()
         for slot in slots:
             slot.end()
 
+    def _find_unhooked(self) -> None:
+        hooked = {id(slot.parameter) for slot in self._slots}
+        self._unhooked = [(name, parameter) for name, parameter in self._parameters if id(parameter) not in hooked]
+
     def hook_new(self) -> None:
         """Hooks parameters that have become trainable."""
-        hooked, count = {id(slot.parameter) for slot in self._slots}, len(self._slots)
-        for name, parameter in self._parameters:
-            if parameter.requires_grad and id(parameter) not in hooked:
+        count = len(self._slots)
+        for name, parameter in self._unhooked:
+            if parameter.requires_grad:
                 require_arithmetic(parameter)
                 slot = Slot(name, parameter)
                 before, after = self._make_hooks(slot)
@@ -76,6 +82,7 @@ class HookedParameters(ABC):
                 slot.blocks = shared_gradients.reserve_blocks(self.settings.process_set, slot.like)
                 self._slots.append(slot)
         if len(self._slots) > count:
+            self._find_unhooked()
             _reducers.add(self)
             for rival in self._rivals():
                 self.exclusive = rival.exclusive = False

@@ -194,7 +194,6 @@ class GradientReducer(HookedParameters):
         wants_new_plan = self._plan is None or self._slots != self._plan.slots
         if self._steps > WATCHED_STEPS and self.wants_order():
             wants_new_plan, self._order_trials = True, self._order_trials + 1
-        reduced: set[Slot] = set()
         flags = KEPT
         try:
             if self._plan is not None and self._plan.usable():
@@ -207,12 +206,11 @@ class GradientReducer(HookedParameters):
                 flags = self._plan.run(other, mine, ahead and self.exclusive)
                 wants_new_plan = flags.wants_new_plan > 0
                 self._send_early = flags.late == 0  # equal on all ranks: they send equally early
-                reduced = set(self._plan.slots) - other
             else:
                 self._residuals = self.residuals()
                 self._plan, wants_new_plan = None, True
             if wants_new_plan:  # equal on all ranks: the flag has been exchanged
-                self._make_plan(reduced)
+                self._make_plan(set() if self._plan is None else set(self._plan.slots) - other)
             self.replicas.step(self._slots, flags.compares > 0)
             self._steps += 1
             if self._plan is not None and self._plan.in_flight:

@@ -58,6 +58,9 @@ class PlanResiduals(GradientTransform):
             for residual in self._inherited.values():
                 residual.mul_(change)
 
+    def acts(self) -> bool:
+        return bool(self._inherited)
+
     def apply(self, slot: Slot, has_gradient: bool) -> None:
         """Adds the residual of an earlier plan to the gradient."""
         residual = self._inherited.get(slot)

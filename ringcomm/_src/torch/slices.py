@@ -143,25 +143,25 @@ class FlatSlice(Slice):
         return sys.getrefcount(self.view) > REFERENCES
 
     def store(self, gradient: torch.Tensor) -> torch.Tensor:
-        self._restore_view()
-        if gradient is not self.view and (gradient.data_ptr() != self.address or gradient.stride() != self._strides):
-            self.flat.memory.copy_in(gradient, self.view)
-        return self.view
+        view = self._usable_view()
+        if gradient is not view and (gradient.data_ptr() != self.address or gradient.stride() != self._strides):
+            self.flat.memory.copy_in(gradient, view)
+        return view
 
     def stored(self) -> torch.Tensor:
         self.flat.memory.complete_copies()
         return self.view
 
     def clear(self) -> None:
-        self._restore_view()
-        self.view.zero_()
+        self._usable_view().zero_()
 
     def move_out(self, gradient: torch.Tensor) -> torch.Tensor:
         return gradient.clone() if gradient is self.view else gradient
 
-    def _restore_view(self) -> None:
+    def _usable_view(self) -> torch.Tensor:
         if self.view.data_ptr() != self.address or self.view.shape != self._shape:  # a script has set `view.data`
             self.set_view()
+        return self.view
 
 
 class SeparateSlice(Slice):

@@ -39,17 +39,10 @@ class GradientWatch:
         self._identity, self._version = id(gradient), gradient._version
         self._address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
 
-    def only_added_to(self, gradient: torch.Tensor) -> bool:
-        return self._changes(gradient) == 1
-
-    def untouched(self, gradient: torch.Tensor | None) -> bool:
-        return gradient is not None and self._changes(gradient) == 0
-
-    def _changes(self, gradient: torch.Tensor) -> int:
-        """Returns the number of writes since `record`; -1 if the gradient is another tensor now."""
-        address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
-        same = (id(gradient), address) == (self._identity, self._address)
-        return gradient._version - self._version if same else -1
+    def has_writes(self, gradient: torch.Tensor, count: int) -> bool:
+        """Returns True if it is the gradient of `record`, and was written `count` times since."""
+        same = id(gradient) == self._identity and gradient._version == self._version + count
+        return same and (gradient.layout != torch.strided or gradient.data_ptr() == self._address)
 
 
 class State(enum.IntEnum):
@@ -150,14 +143,14 @@ class Slot:
     def _unmark(self) -> None:
         marked = self._marked
         if marked is not None:
-            marked.__class__, self._marked = torch.Tensor, None
-            self._exposed = take_exposed(marked)
+            marked.__class__, self._marked, self._exposed = torch.Tensor, None, take_exposed(marked)
 
     def written_to(self) -> bool:
         """Returns True if the script has changed the gradient since backward. Sets `_held`."""
         self._unmark()
         self._held = self._is_held()
-        return was_written(self._exposed) or not self.watch.untouched(self.gradient())
+        gradient = self.parameter.grad
+        return gradient is None or not self.watch.has_writes(gradient, 0) or was_written(self._exposed)
 
     def _is_held(self) -> bool:
         if self.stored and self.exposes_view:  # `.grad` is the slice's view, so it stays the same object
@@ -201,7 +194,7 @@ class Slot:
 
     def count_pass(self, gradient: torch.Tensor) -> bool:
         """Counts a backward pass. Returns False if the script cleared earlier gradients."""
-        added = self.passes == 0 or self.watch.only_added_to(gradient)
+        added = self.passes == 0 or self.watch.has_writes(gradient, 1)
         self.passes = self.passes + 1 if added else 1
         self.watch.record(gradient)
         return added
@@ -213,7 +206,7 @@ class Slot:
         if gradient is None:
             self.slice.clear()
             return False
-        if gradient.is_sparse:  # dense in the bucket; deliver() makes it sparse again
+        if self.sparse_dim and gradient.is_sparse:  # dense in the bucket; deliver() makes it sparse again
             self.slice.store(gradient.to_dense())
             return True
         view = self.slice.store(gradient)
@@ -264,7 +257,8 @@ class Slot:
 
     def restart(self) -> None:
         """Begins a new step."""
-        self._unmark()
+        if self._marked is not None:
+            self._unmark()
         self._exposed, self._held = [], False
         self.state, self.stored, self.passes, self.fired, self.collect = NO_GRADIENT, False, 0, -1, None
         self.watch.forget()

@@ -150,7 +150,7 @@ def test_slices_hold_what_is_put_in_and_do_not_overlap(kinds, apart, shared):
             if parameters[item].numel():
                 assert slices[item].view.data_ptr() == starts[stretch] + first * bucket.dtype.itemsize
     for i, parameter in enumerate(parameters):
-        assert torch.equal(slices[i].view, parameter)
+        assert torch.equal(slices[i].stored(), parameter)
     slices[0].clear()
     assert (slices[0].view == 0).all()
     for i, parameter in list(enumerate(parameters))[1:]:
@@ -176,8 +176,9 @@ def test_a_slice_survives_being_pointed_elsewhere(apart):
     _, slices, memory = laid_out([[0]], [parameter], apart)
     place = slices[0]
     place.store(parameter)
-    place.view.set_(torch.ones(7))
-    assert torch.equal(place.store(parameter), parameter)
+    place.stored().set_(torch.ones(7))
+    place.store(parameter)
+    assert torch.equal(place.stored(), parameter)
     assert place.view.data_ptr() == memory.places[0, 0]
 
 
@@ -235,7 +236,7 @@ def seen_by_hook(run, parameter):
     nested, watch, seen = NestedBackward(), GradientWatch(), []
 
     def hook(p):
-        seen.append((nested(False), watch.only_added_to(p.grad)))
+        seen.append((nested(False), watch.has_writes(p.grad, 1)))
         watch.record(p.grad)
 
     handle = parameter.register_post_accumulate_grad_hook(hook)

@@ -136,7 +136,7 @@ def plot_training(results: Sequence[Result], file: Path) -> None:
     """Plots steps as multiples of a step without communication: a group of bars for each model."""
     figure = make_figure(8.0, 5.9)
     axis, height = figure.subplots(), 0.15
-    order = ("gpt", "mlp", "resnet", "jax", "keras", "recommender")  # the longest bars below the legend
+    order = ("gpt", "mlp", "deep", "resnet", "jax", "keras", "recommender")  # the longest bars below the legend
     results = sorted(results, key=lambda result: order.index(result["kind"]))
     for group, result in enumerate(results):
         alone = result["rows"]["alone"]["seconds"]

@@ -8,9 +8,10 @@ turn's time is the slowest rank's, per step. "alone" trains on every rank withou
 that all contestants compute the same amount. Losses of the contestants that average gradients are
 compared first.
 
-The tasks are an MLP (134 MB of gradients), a GPT of 17 million parameters, ResNet-18 on images of
-32x32, and a recommender with 8 sparse tables of 100,000 x 32 (training_models.py). The tasks
-`keras` and `jax`, which need these frameworks, are the MLP (training_frameworks.py).
+The tasks are an MLP (134 MB of gradients), a deep one (100 layers of 32 x 32), a GPT of 17 million
+parameters, ResNet-18 on images of 32x32, and a recommender with 8 sparse tables of 100,000 x 32
+(training_models.py). The tasks `keras` and `jax`, which need these frameworks, are the first MLP
+(training_frameworks.py).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from training_worker import CONTESTANTS
 from ringcomm._src.cli.measured import now
 
 WORKER = Path(__file__).with_name("training_worker.py")
-STEPS = {"mlp": 2, "gpt": 2, "resnet": 2, "recommender": 20, "keras": 2, "jax": 2}  # per turn
+STEPS = {"mlp": 2, "deep": 20, "gpt": 2, "resnet": 2, "recommender": 20, "keras": 2, "jax": 2}  # per turn
 ALONE, OURS, PEER = "alone", "ringcomm", "DDP, Gloo"
 
 

@@ -130,6 +130,12 @@ TASKS = {
         F.mse_loss,
         lambda model: torch.optim.SGD(model.parameters(), lr=1e-3),
     ),
+    "deep": Task(
+        lambda: nn.Sequential(*(layer for _ in range(100) for layer in (nn.Linear(32, 32), nn.ReLU()))),
+        lambda g: (torch.randn(8, 32, generator=g), torch.zeros(8, 32)),
+        F.mse_loss,
+        lambda model: torch.optim.SGD(model.parameters(), lr=1e-3),
+    ),
     "gpt": Task(
         GPT,
         text,

@@ -27,9 +27,8 @@ def _packing_stream(device: torch.device) -> Any:
 class DeviceMemory(BucketMemory):
     """Memory of a bucket on a device.
 
-    Autograd may write gradients on several streams. `end_hook` records each of these streams, and
-    the reduction waits for all of them. One kernel copies all gradients of a bucket, on a
-    separate stream.
+    Autograd may write gradients on several streams. `end_hook` records each of them, and the
+    reduction waits for all. One kernel copies all gradients of a bucket, on a separate stream.
     """
 
     on_device = True
@@ -58,7 +57,7 @@ class DeviceMemory(BucketMemory):
 
     def complete_copies(self) -> None:
         if self._copies:
-            self.end_hook()
+            self._record_stream()
             self._pack().hold(location_of(self._device).current_stream())
 
     def _pack(self) -> _core.DeviceOrder:
@@ -85,10 +84,13 @@ class DeviceMemory(BucketMemory):
         self._copies.clear()
 
     def end_hook(self) -> None:
+        self._record_stream()
+
+    def _record_stream(self) -> None:
         self._streams.add(location_of(self._device).current_stream())
 
     def ready(self, plan: StepPlan, bucket: int) -> None:
-        self.end_hook()
+        self._record_stream()
         self._order = self._pack()
         plan.ready_at(bucket, self._order)
 

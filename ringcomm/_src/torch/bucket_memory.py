@@ -33,7 +33,7 @@ class BucketMemory:
         self._copies.append((gradient, view))
 
     def complete_copies(self) -> None:
-        """Orders later work of the caller (on a device: on its stream) after the pending copies."""
+        """Completes the pending copies; on a device, before later work on the current stream."""
         if self._copies:  # a call for all of them takes half the time of a call for each
             gradients, views = zip(*self._copies, strict=True)
             torch._foreach_copy_(views, gradients)

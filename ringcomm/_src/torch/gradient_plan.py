@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 
@@ -15,7 +15,6 @@ import torch
 from ringcomm._src.base.errors import HorovodInternalError
 from ringcomm._src.observe import timeline
 from ringcomm._src.torch.arguments import Settings
-from ringcomm._src.torch.asynchronous import operations
 from ringcomm._src.torch.bucket_layout import BucketLayout
 from ringcomm._src.torch.gradient_transforms import GradientTransform
 from ringcomm._src.torch.named_gradients import NamedGradients
@@ -221,7 +220,7 @@ class GradientPlan:
                 if slot.slice is not None and slot not in skip and ranks_with[item]:
                     self._deliver(slot, ranks_with_sparse[item] > 0)
             if flags.split:
-                self._add_rests(rests)
+                self._by_name.add_rests(self.slots, rests)
         for slot in self.slots:
             if slot.slice is not None:
                 slot.slice.release()
@@ -292,16 +291,3 @@ class GradientPlan:
         """Restores the residuals, because the gradients of the step just reduced are not used."""
         for transform in self._transforms:
             transform.undo()
-
-    def _add_rests(self, rests: Mapping[Slot, torch.Tensor | None]) -> None:
-        """Adds parts that a rank computed after the bucket was sent. They are reduced by name."""
-        name, process_set = f"{self._settings.name}.rest", self._settings.process_set
-        mine = torch.tensor([item for item, slot in enumerate(self.slots) if slot in rests], dtype=torch.int64)
-        items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))
-        slots = [self.slots[item] for item in items]
-        for slot in slots:
-            rest = rests.get(slot)
-            if rest is not None:
-                self._by_name.start(slot, rest, "rest.")
-        for slot, reduced in self._by_name.finish(slots, "rest.").items():
-            slot.add(reduced)

@@ -6,7 +6,7 @@ are also reduced by name if a rank has joined before there was a plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 
@@ -95,6 +95,22 @@ class NamedGradients:
             results[slot] = slot.collect()
             slot.collect = None
         return results
+
+    def add_rests(self, slots: Sequence[Slot], rests: Mapping[Slot, torch.Tensor | None]) -> None:
+        """Reduces parts that ranks computed after a bucket was sent, and adds them to ``.grad``.
+
+        `slots`: all slots of the plan. `rests`: this rank's parts.
+        """
+        name, process_set = f"{self._settings.name}.rest", self._settings.process_set
+        mine = torch.tensor([item for item, slot in enumerate(slots) if slot in rests], dtype=torch.int64)
+        items = sorted(set(operations.allgather_async(mine, name, process_set).wait().tolist()))
+        late = [slots[item] for item in items]
+        for slot in late:
+            rest = rests.get(slot)
+            if rest is not None:
+                self.start(slot, rest, "rest.")
+        for slot, reduced in self.finish(late, "rest.").items():
+            slot.add(reduced)
 
 
 def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[Slot]) -> None:

@@ -88,9 +88,9 @@ std::uint64_t ArenaHeap::allocate(std::size_t nbytes) {
   const std::string wanted = std::to_string(nbytes) + " bytes of shared memory";
   const bool absurd = nbytes > std::numeric_limits<std::size_t>::max() / 2;
   const std::uint64_t size = absurd ? nbytes : round_up(std::max<std::size_t>(nbytes, 1), kPage);
-  const std::uint64_t limit = limit_();
   const std::lock_guard lock(mutex_);
   if (forked_) throw invalid("cannot allocate ", wanted, " in a forked process");
+  const std::uint64_t limit = limit_();  // reads all ranks' arenas, which a forked process cannot
   const auto begin = free_.first_fit(size, limit);
   if (!begin) {
     throw invalid("cannot allocate ", wanted, ": the ", limit,

@@ -326,6 +326,10 @@ def forking():
                 caught += f"initialised in process {os.getppid()}" in str(error)
         from ringcomm._src.process import exits
 
+        array = comm.empty(1 << 16, "float64")  # in ordinary memory
+        array[:] = 1
+        with comm.shared_arrays():
+            assert (array + 1).sum() == 2 << 16
         comm.close()  # does nothing
         del handle, comm
         exits._at_exit()

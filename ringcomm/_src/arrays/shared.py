@@ -22,7 +22,7 @@ def empty(node: _core.Node | None, shape: int | tuple[int, ...], dtype: Any) -> 
     dtype = np.dtype(dtype)
     if dtype.hasobject:
         raise TypeError("arrays of Python objects cannot be shared")
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = np.broadcast_to(0, shape).shape  # raises as NumPy does for what is no shape
     nbytes = math.prod(shape) * dtype.itemsize
     return empty_bytes(node, nbytes).view(dtype).reshape(shape) if nbytes else np.empty(shape, dtype)
 

@@ -53,6 +53,18 @@ def test_results_are_those_of_ordinary_arrays(size, dtype, scale):
     threads.run(size, program, config=SHARED)
 
 
+def test_shapes_are_those_that_numpy_accepts():
+    def program(comm):
+        for shape in (-1, (2, -3), (-2, -3)):
+            with pytest.raises(ValueError):
+                comm.empty(shape)
+        with pytest.raises(TypeError):
+            comm.empty(2.5)
+        return [comm.empty(shape).shape for shape in (5, np.int64(5), [3, 2], (0, 4), ())]
+
+    assert first(program) == [(5,), (5,), (3, 2), (0, 4), ()]
+
+
 def test_what_numpy_does_with_memory():
     def program(comm):
         with comm.shared_arrays():

@@ -215,7 +215,7 @@ class GradientPlan:
         require_usable(flags, self._settings.op)
         if mine.kept:
             for slot, gradient in collected.items():
-                slot.parameter.grad = gradient
+                slot.set_gradient(gradient)
             for item, slot in enumerate(self.slots):
                 if slot.slice is not None and slot not in skip and ranks_with[item]:
                     self._deliver(slot, ranks_with_sparse[item] > 0)

@@ -67,25 +67,30 @@ class HookedParameters(ABC):
 
     def hook_new(self) -> None:
         """Hooks parameters that have become trainable."""
-        count = len(self._slots)
-        for name, parameter in self._unhooked:
-            if parameter.requires_grad:
-                require_arithmetic(parameter)
-                slot = Slot(name, parameter)
-                before, after = self._make_hooks(slot)
-                slot.hooks = [
-                    parameter.register_hook(before),
-                    parameter.register_post_accumulate_grad_hook(after),
-                ]
-                if not parameter.is_cpu and parameter.device not in self._devices:
-                    self._devices.append(parameter.device)
-                slot.blocks = shared_gradients.reserve_blocks(self.settings.process_set, slot.like)
-                self._slots.append(slot)
-        if len(self._slots) > count:
+        trainable = [(name, parameter) for name, parameter in self._unhooked if parameter.requires_grad]
+        if not trainable:
+            return
+        try:
+            for name, parameter in trainable:
+                self._hook(name, parameter)
+        finally:  # a parameter that is refused must not make the next call hook the others twice
             self._find_unhooked()
-            _reducers.add(self)
-            for rival in self._rivals():
-                self.exclusive = rival.exclusive = False
+        _reducers.add(self)
+        for rival in self._rivals():
+            self.exclusive = rival.exclusive = False
+
+    def _hook(self, name: str, parameter: torch.Tensor) -> None:
+        require_arithmetic(parameter)
+        slot = Slot(name, parameter)
+        before, after = self._make_hooks(slot)
+        slot.hooks = [
+            parameter.register_hook(before),
+            parameter.register_post_accumulate_grad_hook(after),
+        ]
+        if not parameter.is_cpu and parameter.device not in self._devices:
+            self._devices.append(parameter.device)
+        slot.blocks = shared_gradients.reserve_blocks(self.settings.process_set, slot.like)
+        self._slots.append(slot)
 
     # ---- other optimizers with the same parameters -------------------------------------------------------------------
     def _rivals(self) -> list[HookedParameters]:

@@ -1,9 +1,10 @@
-"""Detects writes to gradients between backward and step that do not raise the tensor's version.
+"""Detects writes to gradients between backward and step.
 
-``.grad.data``, ``.grad.numpy()`` and similar accesses expose memory without autograd's knowledge. A
-script must not write to a gradient that is in flight. So the gradient's ``__class__`` is replaced
-during that time, which costs no copy and no new object. These accesses then return a copy, and
-later changes to the copy show whether the script wrote to it.
+Most writes increment the tensor's version (`GradientWatch`). But ``.grad.data``, ``.grad.numpy()``
+and similar accesses expose memory without autograd's knowledge. A script must not write to a
+gradient that is in flight. So the gradient's ``__class__`` is replaced during that time, which
+costs no copy and no new object. These accesses then return a copy, and later changes to the copy
+show whether the script wrote to it.
 
 In the first steps no gradient is sent during backward, and these accesses return the gradient's
 memory. If the script writes to it, gradients are never sent during backward in later steps.
@@ -16,6 +17,31 @@ from typing import Any
 import torch
 
 _exposed: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}  # by id: memory that a script got, and a copy
+
+
+class GradientWatch:
+    """Detects if a gradient was only added to since `record`, or if it was replaced or changed.
+
+    Autograd adds in place, which increments the tensor's version by one. Other changes differ in
+    version, object or address. ``GradScaler.unscale_`` and writes to ``.data`` leave no trace.
+    """
+
+    __slots__ = ("_address", "_identity", "_version")
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._identity, self._address, self._version = 0, 0, -1
+
+    def record(self, gradient: torch.Tensor) -> None:
+        self._identity, self._version = id(gradient), gradient._version
+        self._address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
+
+    def has_writes(self, gradient: torch.Tensor, count: int) -> bool:
+        """Returns True if it is the gradient of `record`, and was written `count` times since."""
+        same = id(gradient) == self._identity and gradient._version == self._version + count
+        return same and (gradient.layout != torch.strided or gradient.data_ptr() == self._address)
 
 
 class GradientInFlight(torch.Tensor):

@@ -125,4 +125,4 @@ def reduce_by_name(settings: Settings, slots: Sequence[Slot], sparse: Iterable[S
             gradients.start(slot, gradient)
     present_slots = [slot for slot, count in zip(slots, ranks_with.wait().tolist(), strict=True) if count]
     for slot, gradient in gradients.finish(present_slots).items():
-        slot.parameter.grad = gradient
+        slot.set_gradient(gradient)

@@ -30,6 +30,7 @@ from ringcomm._src.base.errors import HorovodInternalError
 from ringcomm._src.observe import timeline
 from ringcomm._src.torch.arguments import Settings, format_text
 from ringcomm._src.torch.gradient_plan import GradientPlan
+from ringcomm._src.torch.held_gradients import release_overlapping
 from ringcomm._src.torch.hooked import TOO_MANY_PASSES, HookedParameters
 from ringcomm._src.torch.in_flight import GradientInFlight, WatchedGradient
 from ringcomm._src.torch.named_gradients import reduce_by_name
@@ -152,13 +153,15 @@ class GradientReducer(HookedParameters):
 
     def _detect_changes(self) -> None:
         for slot in self._slots:
-            if NO_GRADIENT < slot.state < SPLIT and slot.written_to():
+            if slot.state < SPLIT and slot.written_to() and slot.state > NO_GRADIENT:
                 if slot.state == HANDED_OVER:
                     self._changed = True
                 elif not slot.in_parts:
                     self._send_early = False
         if self._changed:
             self._send_early = False
+        if any(slot.is_view for slot in self._slots):
+            release_overlapping(self._slots)
 
     def _cancel_sent(self) -> None:
         """Waits for the buckets sent in this step, drops their results, keeps unsent gradients.

@@ -13,36 +13,11 @@ from typing import Any
 
 import torch
 
-from ringcomm._src.torch.in_flight import GradientInFlight, take_exposed, was_written
+from ringcomm._src.torch.in_flight import GradientInFlight, GradientWatch, take_exposed, was_written
 from ringcomm._src.torch.shared_gradients import BlockReservation
 from ringcomm._src.torch.slices import COUNTS_USERS, ONE_USER, Slice, dense_strides, users_of
 from ringcomm._src.torch.sparse import from_dense
 from ringcomm._src.training.plan_agreement import ParameterFacts
-
-
-class GradientWatch:
-    """Detects if a gradient was only added to since `record`, or if it was replaced or changed.
-
-    Autograd adds in place, which increments the tensor's version by one. Other changes differ in
-    version, object or address. ``GradScaler.unscale_`` and writes to ``.data`` leave no trace.
-    """
-
-    __slots__ = ("_address", "_identity", "_version")
-
-    def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self._identity, self._address, self._version = 0, 0, -1
-
-    def record(self, gradient: torch.Tensor) -> None:
-        self._identity, self._version = id(gradient), gradient._version
-        self._address = 0 if gradient.layout != torch.strided else gradient.data_ptr()
-
-    def has_writes(self, gradient: torch.Tensor, count: int) -> bool:
-        """Returns True if it is the gradient of `record`, and was written `count` times since."""
-        same = id(gradient) == self._identity and gradient._version == self._version + count
-        return same and (gradient.layout != torch.strided or gradient.data_ptr() == self._address)
 
 
 class State(enum.IntEnum):
@@ -98,6 +73,7 @@ class Slot:
         self._marked: torch.Tensor | None = None  # gradient with intercepted memory accesses
         self._exposed: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from `_marked`
         self._held = False  # True: the script has the gradient, so `.grad` keeps its object and memory
+        self.is_view = False  # `.grad` is a view, for example of a buffer with the gradients of all parameters
         self.exposes_view = True  # False: the script keeps gradients, so `.grad` is a copy of the slice's view
         self.in_plan = False  # the optimizer's plan has this slot
         self.slice: Slice | None = None  # slice of a bucket, set by the plan; None: reduced by name
@@ -153,10 +129,13 @@ class Slot:
         return gradient is None or not self.watch.has_writes(gradient, 0) or was_written(self._exposed)
 
     def _is_held(self) -> bool:
-        if self.stored and self.exposes_view:  # `.grad` is the slice's view, so it stays the same object
-            return False
-        gradient = self.parameter.grad
+        self.is_view, gradient = False, self.parameter.grad
         if gradient is None or gradient.layout is not torch.strided:
+            return False
+        if gradient._is_view():
+            self.is_view = torch._debug_has_internal_overlap(gradient) != 1  # 1: `expand` made it
+            return self.is_view
+        if self.stored and self.exposes_view:  # `.grad` is the slice's view, so it stays the same object
             return False
         if not self._exposed and _references(self.parameter) <= _UNSHARED_REFERENCES + 1:  # +1: `gradient`
             return False
@@ -220,18 +199,35 @@ class Slot:
     def deliver(self, sparse: bool) -> None:
         """Makes the reduced gradient ``.grad``. ``sparse``: some rank's gradient was sparse."""
         assert self.slice is not None
-        view, gradient = self.slice.view, self.parameter.grad
+        view = self.slice.view
         if sparse:
             self.parameter.grad = from_dense(view, self.sparse_dim or 1)
-        elif self._held and gradient is not None and self.state < SPLIT:
-            with torch.no_grad():
-                gradient.copy_(view)
+        elif self._held and self._write_held(view):
+            pass
         elif not self.exposes_view:
             self.parameter.grad = view.clone()
-        elif gradient is not view:
+        elif self.parameter.grad is not view:
             self.parameter.grad = view
         if self._exposed:
             self._write_exposed(view)
+
+    def set_gradient(self, result: torch.Tensor) -> None:
+        """Makes the result of an operation by name ``.grad``."""
+        if result.is_sparse or not self._write_held(result):
+            self.parameter.grad = result
+
+    @torch.no_grad()
+    def _write_held(self, result: torch.Tensor) -> bool:
+        """Writes the result to the gradient that the script has. Returns False if it has none."""
+        gradient = self.parameter.grad
+        if not self._held or gradient is None or self.state >= SPLIT:
+            return False
+        gradient.copy_(result)
+        return True
+
+    def release(self) -> None:
+        """Makes `deliver` replace ``.grad`` if it is a view: another gradient uses its memory too."""
+        self._held = self._held and not self.is_view
 
     @torch.no_grad()
     def _write_exposed(self, result: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from cases_changes import Halving
 from torch import nn
 
 import ringcomm.torch as hvd
@@ -15,11 +16,11 @@ LATE = 4  # a step in which gradients are sent during backward
 SIZES = {"small": (5, 3), "big": (200, 120)}  # small: shares a bucket; big: autograd allocates it in shared memory
 
 
-def pair(size):
+def pair(size, **options):
     torch.manual_seed(2)
     weights = [nn.Parameter(torch.randn(SIZES[size])), nn.Parameter(torch.randn(7))]
     names = [("weight", weights[0]), ("bias", weights[1])]
-    return weights, hvd.DistributedOptimizer(torch.optim.SGD(weights, 0.1), names)
+    return weights, hvd.DistributedOptimizer(torch.optim.SGD(weights, 0.1), names, **options)
 
 
 def backward(weights, step):
@@ -227,6 +228,48 @@ def case_kept_gradients_of_one_memory():
         mean = torch.arange(120.0).view(3, 40)
         assert torch.allclose(a.grad, mean)
         assert torch.allclose(b.grad, mean * (1 + 3 * (hvd.size() - 1)) / hvd.size()), kept
+
+
+def case_gradients_in_a_buffer_of_the_script():
+    """Gradients are views of one buffer, which the script clears and scales. They remain there."""
+    for size in SIZES:
+        for options in ({}, {"compression": Halving}):
+            weights, optimizer = pair(size, **options)
+            buffer = torch.zeros(sum(w.numel() for w in weights))
+            for w, part in zip(weights, buffer.split([w.numel() for w in weights]), strict=True):
+                w.grad = part.view(w.shape)
+            for step in range(STEPS):
+                buffer.zero_()
+                idle = step == LATE and hvd.rank() > 0
+                if not idle:
+                    backward(weights, step)
+                before = [w.detach().clone() for w in weights]
+                optimizer.synchronize()
+                buffer.mul_(0.5)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+                means = mean_of(weights, step)
+                if step == LATE:
+                    means = [gradient / hvd.size() for gradient in gradients_of(weights, step, 0)]
+                for w, start, mean in zip(weights, before, means, strict=True):
+                    assert torch.allclose(w.grad, 0.5 * mean, atol=1e-6), (size, options, step)
+                    assert torch.allclose(w, start - 0.05 * mean, atol=1e-6), (size, options, step)
+                assert torch.equal(torch.cat([w.grad.flatten() for w in weights]), buffer)
+            equal_everywhere(weights)
+
+
+def case_assigned_gradients_that_overlap():
+    """Assigned views that overlap each other (on rank 0), or themselves, are separate gradients."""
+    weights = [nn.Parameter(torch.zeros(6)) for _ in range(3)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, 1.0), [(f"{n}", w) for n, w in enumerate(weights)])
+    means = torch.arange(6.0), torch.arange(2.0, 8.0) / hvd.size(), torch.ones(6)
+    for _ in range(STEPS):
+        buffer = torch.arange(8.0)
+        weights[0].grad, weights[1].grad = buffer[:6], buffer[2:] if hvd.rank() == 0 else torch.zeros(6)
+        weights[2].grad = torch.tensor(1.0).expand(6)
+        optimizer.step()
+        assert all(torch.allclose(w.grad, mean) for w, mean in zip(weights, means, strict=True))
+    equal_everywhere(weights)
 
 
 def case_kept_gradient_that_does_not_fit():

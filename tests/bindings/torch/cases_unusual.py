@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from training import alone, batch, compare, equal_nets, loss_of, model, plain, same_bits_everywhere, sgd, shard
 
 import ringcomm.torch as hvd
+from ringcomm.errors import UnsupportedError
 
 
 def heads(count=4):
@@ -22,6 +23,32 @@ def mean_gradient(rank_uses, head, rank_input):
         for r in range(hvd.size())
     ]
     return sum(parts) / hvd.size()
+
+
+def case_a_refused_parameter_is_frozen_again():
+    """The parameters that became trainable with it are watched once, and train on."""
+    if hvd.size() == 1:
+        return
+    trained, later = (nn.Parameter(torch.ones(3), requires_grad=n == 0) for n in range(2))
+    refused = nn.Parameter(torch.ones(2).to(torch.float8_e4m3fn), requires_grad=False)
+    named = [("trained", trained), ("later", later), ("refused", refused)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([trained, later, refused], 0.1, foreach=False), named)
+    for step in range(6):
+        optimizer.zero_grad()
+        if step == 1:
+            later.requires_grad_()
+            refused.requires_grad_()
+        if step == 2:
+            refused.requires_grad_(False)
+        (hvd.rank() * sum((p * step).sum() for p in (trained, later) if p.requires_grad)).backward()
+        try:
+            optimizer.step()
+        except UnsupportedError as error:
+            assert step == 1 and "float8" in str(error)
+            continue
+        for p in (trained, later)[: 1 + (step > 0)]:
+            assert torch.allclose(p.grad, torch.full((3,), step * (hvd.size() - 1) / 2))
+    assert [slot.name for slot in optimizer._reducer.slots()] == ["trained", "later"]
 
 
 def case_parameters_differ_between_ranks_and_steps():

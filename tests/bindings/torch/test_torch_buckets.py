@@ -14,9 +14,9 @@ from ringcomm._src.core import _core
 from ringcomm._src.torch.bucket_memory import BucketMemory
 from ringcomm._src.torch.buckets import MAX_SEPARATE, Bucket
 from ringcomm._src.torch.compression import Compression
+from ringcomm._src.torch.in_flight import GradientWatch
 from ringcomm._src.torch.nested_backward import NestedBackward
 from ringcomm._src.torch.slices import ALIGNMENT, BIG, dense_strides, padded
-from ringcomm._src.torch.slot import GradientWatch
 from ringcomm._src.torch.sparse import from_dense
 from ringcomm._src.training.bucket_limits import (
     EFFICIENT,

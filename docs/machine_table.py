@@ -58,10 +58,10 @@ def _named(folder: Path, kind: str) -> str:
 
 
 def _model(folder: Path, name: str) -> str:
-    found = [one for one in measure.read(folder / "training.json")["results"] if one["kind"] == name]
-    if not found:
+    try:
+        rows = _of_two_ranks(folder, "training", name)["rows"]
+    except StopIteration:
         return "not measured"
-    rows = found[0]["rows"]
     own = rows["ringcomm"]["seconds"]
     return "; ".join(f"{measure.ratio(rows[peer]['seconds'], own)[0]:.2f}" for peer in ("DDP, Gloo", "alone"))
 

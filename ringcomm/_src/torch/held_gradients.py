@@ -25,7 +25,7 @@ def release_overlapping(slots: Iterable[Slot]) -> None:
     furthest, owner = 0, None
     for begin, end, slot in sorted(ranges, key=operator.itemgetter(0)):
         if owner is not None and begin < furthest:
-            owner.release()
-            slot.release()
+            owner.release_view()
+            slot.release_view()
         if end > furthest:
             furthest, owner = end, slot

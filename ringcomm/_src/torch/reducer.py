@@ -153,14 +153,17 @@ class GradientReducer(HookedParameters):
 
     def _detect_changes(self) -> None:
         for slot in self._slots:
-            if slot.state < SPLIT and slot.written_to() and slot.state > NO_GRADIENT:
+            if slot.state == SPLIT:
+                continue
+            slot.find_holders()
+            if slot.state != NO_GRADIENT and slot.written_to():
                 if slot.state == HANDED_OVER:
                     self._changed = True
                 elif not slot.in_parts:
                     self._send_early = False
         if self._changed:
             self._send_early = False
-        if any(slot.is_view for slot in self._slots):
+        if any(slot.holds_view() for slot in self._slots):
             release_overlapping(self._slots)
 
     def _cancel_sent(self) -> None:

@@ -73,7 +73,6 @@ class Slot:
         self._marked: torch.Tensor | None = None  # gradient with intercepted memory accesses
         self._exposed: list[tuple[torch.Tensor, torch.Tensor]] = []  # memory that the script got from `_marked`
         self._held = False  # True: the script has the gradient, so `.grad` keeps its object and memory
-        self.is_view = False  # `.grad` is a view, for example of a buffer with the gradients of all parameters
         self.exposes_view = True  # False: the script keeps gradients, so `.grad` is a copy of the slice's view
         self.in_plan = False  # the optimizer's plan has this slot
         self.slice: Slice | None = None  # slice of a bucket, set by the plan; None: reduced by name
@@ -110,7 +109,7 @@ class Slot:
         self.state, self.fired = ACCUMULATING, fired
 
     def mark(self, gradient: torch.Tensor, kind: type[GradientInFlight]) -> None:
-        """Intercepts the script's accesses to the gradient until `written_to` or `restart`."""
+        """Intercepts the script's accesses to the gradient until `find_holders` or `restart`."""
         if type(gradient) is torch.Tensor and gradient.layout is torch.strided:
             self._unmark()  # the script may have replaced the marked gradient
             gradient.__class__ = kind
@@ -121,20 +120,22 @@ class Slot:
         if marked is not None:
             marked.__class__, self._marked, self._exposed = torch.Tensor, None, take_exposed(marked)
 
-    def written_to(self) -> bool:
-        """Returns True if the script has changed the gradient since backward. Sets `_held`."""
+    def find_holders(self) -> None:
+        """Detects if the script has the gradient or its memory. Call it once, at the end of a step."""
         self._unmark()
         self._held = self._is_held()
+
+    def written_to(self) -> bool:
+        """Returns True if the script has changed the gradient since backward."""
         gradient = self.parameter.grad
         return gradient is None or not self.watch.has_writes(gradient, 0) or was_written(self._exposed)
 
     def _is_held(self) -> bool:
-        self.is_view, gradient = False, self.parameter.grad
+        gradient = self.parameter.grad
         if gradient is None or gradient.layout is not torch.strided:
             return False
-        if gradient._is_view():
-            self.is_view = torch._debug_has_internal_overlap(gradient) != 1  # 1: `expand` made it
-            return self.is_view
+        if gradient._is_view():  # usually the script's buffer; if not, `release_view` follows
+            return torch._debug_has_internal_overlap(gradient) != 1  # 1: `expand` made the view
         if self.stored and self.exposes_view:  # `.grad` is the slice's view, so it stays the same object
             return False
         if not self._exposed and _references(self.parameter) <= _UNSHARED_REFERENCES + 1:  # +1: `gradient`
@@ -189,7 +190,7 @@ class Slot:
             self.slice.store(gradient.to_dense())
             return True
         view = self.slice.store(gradient)
-        if gradient is not view:
+        if gradient is not view and not gradient._is_view():
             if self.exposes_view and not self._held:
                 self.parameter.grad = view
             if self.blocks is not None:
@@ -201,33 +202,30 @@ class Slot:
         assert self.slice is not None
         view = self.slice.view
         if sparse:
-            self.parameter.grad = from_dense(view, self.sparse_dim or 1)
-        elif self._held and self._write_held(view):
-            pass
-        elif not self.exposes_view:
-            self.parameter.grad = view.clone()
-        elif self.parameter.grad is not view:
-            self.parameter.grad = view
+            self.set_gradient(from_dense(view, self.sparse_dim or 1))
+        else:
+            self.set_gradient(view if self.exposes_view or self._held else view.clone())
         if self._exposed:
             self._write_exposed(view)
 
     def set_gradient(self, result: torch.Tensor) -> None:
-        """Makes the result of an operation by name ``.grad``."""
-        if result.is_sparse or not self._write_held(result):
+        """Makes the result ``.grad``. If the script has the gradient, writes the result into it."""
+        gradient = self.parameter.grad
+        if self._held and gradient is not None and self.state < SPLIT and not result.is_sparse:
+            with torch.no_grad():
+                gradient.copy_(result)
+        elif gradient is not result:
             self.parameter.grad = result
 
-    @torch.no_grad()
-    def _write_held(self, result: torch.Tensor) -> bool:
-        """Writes the result to the gradient that the script has. Returns False if it has none."""
+    def holds_view(self) -> bool:
+        """Returns True if the result is to be written into a view, as of a buffer of the script."""
         gradient = self.parameter.grad
-        if not self._held or gradient is None or self.state >= SPLIT:
-            return False
-        gradient.copy_(result)
-        return True
+        return self._held and gradient is not None and gradient._is_view()
 
-    def release(self) -> None:
-        """Makes `deliver` replace ``.grad`` if it is a view: another gradient uses its memory too."""
-        self._held = self._held and not self.is_view
+    def release_view(self) -> None:
+        """Makes `set_gradient` replace a view, because another gradient uses its memory too."""
+        if self.holds_view():
+            self._held = False
 
     @torch.no_grad()
     def _write_exposed(self, result: torch.Tensor) -> None:
@@ -253,8 +251,7 @@ class Slot:
 
     def restart(self) -> None:
         """Begins a new step."""
-        if self._marked is not None:
-            self._unmark()
+        self._unmark()
         self._exposed, self._held = [], False
         self.state, self.stored, self.passes, self.fired, self.collect = NO_GRADIENT, False, 0, -1, None
         self.watch.forget()
